@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+# The front door. CMake does the work; `make help` lists what there is.
+
+BUILD    ?= build
+PREFIX   ?= /usr/local
+JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
+GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja)
+CMAKE_ARGS ?=
+
+.PHONY: all build demo test bench check-all install format clean help
+
+all: build
+
+$(BUILD)/CMakeCache.txt:
+	@tools/deps build
+	@cmake -S . -B $(BUILD) $(GENERATOR) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_ARGS)
+
+build: $(BUILD)/CMakeCache.txt
+	@cmake --build $(BUILD) --target weft_all -j $(JOBS)
+
+demo: build
+	@$(BUILD)/examples/demo
+
+test:
+	@tools/deps test
+	@BUILD=$(BUILD) JOBS=$(JOBS) tools/test-all
+
+bench: build
+	@tools/deps bench
+	@BUILD=$(BUILD) ONLY="$(ONLY)" bench/run
+
+check-all:
+	@tools/deps check
+	@BUILD=$(BUILD) JOBS=$(JOBS) tools/test-all --large
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+format:
+	@find include src test bench examples -name '*.[ch]' -exec clang-format -i {} +
+
+clean:
+	@rm -rf $(BUILD)
+
+help:
+	@echo 'make               build $(BUILD)/libweft.a, libweft.so, weft.pc and the examples'
+	@echo 'make demo          build and run examples/demo.c'
+	@echo 'make test          all tests: plain, ASan+UBSan, TSan, valgrind; one total line at the end'
+	@echo 'make check-all     make test, then the same at ten times the size, and the large models'
+	@echo 'make bench         compare with the peers on this machine; ONLY=name for a single benchmark'
+	@echo 'make install       PREFIX=/usr/local, DESTDIR= for packaging'
+	@echo 'make format        clang-format the tree'
+	@echo 'make clean         remove $(BUILD)/'
+	@echo 'Missing Debian packages are installed by tools/deps; WEFT_NO_DEPS=1 turns that off.'

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT
+
+module peers/gobench
+
+go 1.19

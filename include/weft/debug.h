@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* What is going on inside. */
+#ifndef WEFT_DEBUG_H
+#define WEFT_DEBUG_H
+
+#include <weft/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_stats {
+    int slots;               /* tasks that can run at the same time */
+    int threads;             /* worker threads there are now */
+    uint64_t tasks;          /* root tasks alive, and open scopes' tasks that have started */
+    uint64_t steals;         /* tasks taken from another slot */
+    uint64_t wakes;          /* sleeping workers woken for work */
+    uint64_t sleeps;         /* times a worker went to sleep */
+    uint64_t takeovers;      /* slots taken from a worker that was away */
+    uint64_t stacks;         /* stacks made so far */
+    uint64_t stack_mappings; /* memory mappings that hold them */
+    uint64_t stack_guards;   /* 3 = guard regions, 2 = protected pages, 1 = canaries only */
+} weft_stats;
+
+/* Fills in the counters; all zero when no runtime runs. From anywhere. */
+WEFT_API void weft_stats_get(weft_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

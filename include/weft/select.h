@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Select: waits for several channel operations and does exactly one of them. */
+#ifndef WEFT_SELECT_H
+#define WEFT_SELECT_H
+
+#include <weft/chan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One case; made by weft_on_recv and weft_on_send. */
+typedef struct weft_case {
+    weft_chan *chan; /* NULL: the case is disabled */
+    void *elem;
+    bool *open;
+    int op;
+} weft_case;
+
+enum { WEFT_CASE_RECV = 1, WEFT_CASE_SEND = 2 };
+
+/* Receive into *elem. On a closed, drained channel the case happens with *open = false; if `open` is NULL, the select
+ * returns WEFT_ECLOSED instead. Otherwise *open = true. */
+static inline weft_case weft_on_recv(weft_chan *c, void *elem, bool *open) {
+    weft_case k;
+    k.chan = c;
+    k.elem = elem;
+    k.open = open;
+    k.op = WEFT_CASE_RECV;
+    return k;
+}
+/* Send *elem. On a closed channel the select returns WEFT_ECLOSED. */
+static inline weft_case weft_on_send(weft_chan *c, const void *elem) {
+    weft_case k;
+    k.chan = c;
+    k.elem = (void *)(uintptr_t)elem;
+    k.open = NULL;
+    k.op = WEFT_CASE_SEND;
+    return k;
+}
+
+/* Waits until one case can be done, does it and returns its index; among several that can, one is chosen at random.
+ * WEFT_EAGAIN (WEFT_POLL and none is ready), WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ECLOSED, WEFT_ENOMEM (more than 16 cases),
+ * WEFT_EINVAL (an unknown case). With every case disabled it waits for the deadline or cancellation. */
+WEFT_API int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline);
+
+#ifdef __cplusplus
+}
+/* weft_select(deadline, weft_on_recv(a, &x, &ok), weft_on_send(b, &y)) */
+template <class... C>
+inline int weft_select(weft_deadline deadline, C... c) {
+    weft_case v[] = {c...};
+    return weft_selectv(v, sizeof...(c), deadline);
+}
+#else
+/* weft_select(deadline, weft_on_recv(a, &x, &ok), weft_on_send(b, &y)) */
+#define weft_select(deadline, ...)                                                                                             \
+    weft_selectv((weft_case[]){__VA_ARGS__}, sizeof((weft_case[]){__VA_ARGS__}) / sizeof(weft_case), (deadline))
+#endif
+#endif

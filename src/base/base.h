@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* Small words used everywhere: branch hints, the atomics vocabulary, the last sentence before an abort.
+ *
+ * Every atomic access in weft names its order, and a comment beside it names its partner. The short names below keep such
+ * lines readable; they add nothing. */
+#ifndef WEFT_SRC_BASE_H
+#define WEFT_SRC_BASE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <weft/base.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define WEFT_COLD __attribute__((noinline, cold))
+#define WEFT_NOINLINE __attribute__((noinline))
+#define WEFT_INLINE static inline __attribute__((always_inline))
+#define WEFT_NORETURN __attribute__((noreturn))
+#define WEFT_LINE 64 /* bytes of a cache line: what two cores fight for */
+#define WEFT_ALIGNED _Alignas(WEFT_LINE)
+
+#define weft__container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+#define weft__countof(a) (sizeof(a) / sizeof((a)[0]))
+
+#define weft__load(p, order) atomic_load_explicit((p), memory_order_##order)
+#define weft__store(p, v, order) atomic_store_explicit((p), (v), memory_order_##order)
+#define weft__xchg(p, v, order) atomic_exchange_explicit((p), (v), memory_order_##order)
+#define weft__add(p, v, order) atomic_fetch_add_explicit((p), (v), memory_order_##order)
+#define weft__sub(p, v, order) atomic_fetch_sub_explicit((p), (v), memory_order_##order)
+#define weft__cas(p, expected, v, order)                                                                                       \
+    atomic_compare_exchange_strong_explicit((p), (expected), (v), memory_order_##order, memory_order_relaxed)
+
+/* The compiler must not move memory accesses across; the CPU may. */
+#define weft__compiler_barrier() __asm__ volatile("" ::: "memory")
+/* Store-to-load order after an atomic read-modify-write of this thread: on x86-64 the locked instruction has done it. */
+#if defined(__x86_64__)
+#define weft__fence_after_rmw() weft__compiler_barrier()
+#define weft__cpu_relax() __builtin_ia32_pause()
+#else
+#define weft__fence_after_rmw() atomic_thread_fence(memory_order_seq_cst)
+#define weft__cpu_relax() __asm__ volatile("yield" ::: "memory")
+#endif
+
+/* A bug in the caller: prints "weft: " and the sentence to stderr, then aborts. */
+WEFT_COLD WEFT_NORETURN void weft__die(const char *fmt, ...) WEFT_PRINTF(1, 2);
+/* Something the user should know, once: "weft: " and the sentence to stderr. */
+WEFT_COLD void weft__say(const char *fmt, ...) WEFT_PRINTF(1, 2);
+
+/* An invariant of our own, by its number in the essay; checked in debug builds only. */
+#ifdef WEFT_DEBUG_CHECKS
+#define weft__check(cond, what)                                                                                                \
+    do {                                                                                                                       \
+        if (unlikely(!(cond))) weft__die("invariant broken: %s (%s:%d)", what, __FILE__, __LINE__);                            \
+    } while (0)
+#else
+#define weft__check(cond, what) ((void)0)
+#endif
+
+/* xorshift: never 0 if the seed is not. */
+WEFT_INLINE uint32_t weft__random(uint32_t *state) {
+    uint32_t x = *state;
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    return *state = x;
+}
+
+#endif

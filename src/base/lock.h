@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* The short lock: protects a few loads and stores, never a system call.
+ *
+ * A waiter backs off for 1 to 2 microseconds first (measured: one pause is much worse for both sides), and after some tens
+ * of them gives its CPU away, because the holder may have been preempted by the kernel. In strict zero-spin mode it does so
+ * at once. Zero-initialised memory is an unlocked lock. */
+#ifndef WEFT_SRC_LOCK_H
+#define WEFT_SRC_LOCK_H
+
+#include "base/base.h"
+
+typedef struct weft__lock {
+    _Atomic uint32_t held;
+} weft__lock;
+
+WEFT_COLD void weft__lock_slow(weft__lock *l);
+/* Process-wide: waiting for a lock gives the CPU away at once instead of backing off. */
+void weft__lock_strict(bool on);
+
+/* acquire: sees what the last holder did; pairs with the release in weft__lock_leave. On every CPU that weft__fence_after_rmw
+ * knows it is also the full barrier that the parking protocol builds on. */
+WEFT_INLINE void weft__lock_take(weft__lock *l) {
+    if (unlikely(weft__xchg(&l->held, 1, acquire))) weft__lock_slow(l);
+}
+
+WEFT_INLINE bool weft__lock_try(weft__lock *l) {
+    return !weft__load(&l->held, relaxed) && !weft__xchg(&l->held, 1, acquire);
+}
+
+/* release: publishes what the holder did; pairs with the acquire in weft__lock_take. */
+WEFT_INLINE void weft__lock_leave(weft__lock *l) {
+    weft__store(&l->held, 0, release);
+}
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* x86-64, System V ABI. Layout of a saved context, from its stack pointer upwards: mxcsr and x87 control word (8 bytes),
+ * r15, r14, r13, r12, rbx, rbp, return address. The CFI lets debuggers unwind a running task through these functions; at
+ * a task's first frame the return address is marked undefined, so that every backtrace ends there. */
+
+#if defined(__CET__)
+#include <cet.h>
+#else
+#define _CET_ENDBR
+#endif
+
+        .text
+
+        .macro save_context
+        push %rbp
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset rbp, 0
+        push %rbx
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset rbx, 0
+        push %r12
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset r12, 0
+        push %r13
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset r13, 0
+        push %r14
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset r14, 0
+        push %r15
+        .cfi_adjust_cfa_offset 8
+        .cfi_rel_offset r15, 0
+        sub $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        stmxcsr (%rsp)
+        fnstcw 4(%rsp)
+        mov %rsp, (%rdi)
+        .endm
+
+        .macro restore_context
+        ldmxcsr (%rsp)
+        fldcw 4(%rsp)
+        add $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        pop %r15
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore r15
+        pop %r14
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore r14
+        pop %r13
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore r13
+        pop %r12
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore r12
+        pop %rbx
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore rbx
+        pop %rbp
+        .cfi_adjust_cfa_offset -8
+        .cfi_restore rbp
+        ret
+        .endm
+
+        .globl weft__ctx_swap
+        .hidden weft__ctx_swap
+        .type weft__ctx_swap, @function
+        .p2align 5
+weft__ctx_swap:                         /* rdi = void **save, rsi = void *to */
+        .cfi_startproc
+        _CET_ENDBR
+        save_context
+        mov %rsi, %rsp
+        restore_context
+        .cfi_endproc
+        .size weft__ctx_swap, .-weft__ctx_swap
+
+        .globl weft__ctx_start
+        .hidden weft__ctx_start
+        .type weft__ctx_start, @function
+        .p2align 5
+weft__ctx_start:                        /* rdi = void **save, rsi = top of an empty stack */
+        .cfi_startproc
+        _CET_ENDBR
+        save_context
+        mov %rsi, %rsp
+        xor %ebp, %ebp                  /* frame-pointer chains end here */
+        .cfi_remember_state
+        .cfi_undefined rip              /* and so does the unwinder */
+        call weft__task_main
+        .cfi_restore_state
+        mov %rax, %rsp
+        restore_context
+        .cfi_endproc
+        .size weft__ctx_start, .-weft__ctx_start
+
+        .globl weft__ctx_fp_reset
+        .hidden weft__ctx_fp_reset
+        .type weft__ctx_fp_reset, @function
+        .p2align 4
+weft__ctx_fp_reset:
+        .cfi_startproc
+        _CET_ENDBR
+        movl $0x1f80, -8(%rsp)
+        movl $0x037f, -4(%rsp)
+        ldmxcsr -8(%rsp)
+        fldcw -4(%rsp)
+        ret
+        .cfi_endproc
+        .size weft__ctx_fp_reset, .-weft__ctx_fp_reset
+
+        .section .note.GNU-stack, "", @progbits

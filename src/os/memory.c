@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#include "os/os.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#if defined(WEFT_VALGRIND) && __has_include(<valgrind/valgrind.h>)
+#include <valgrind/valgrind.h>
+#else
+#define RUNNING_ON_VALGRIND 0
+#endif
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102 /* Linux 6.13 */
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+
+enum { GUARD_BATCH = 64 }; /* ranges per system call: a magazine of stacks, and 1 KiB of stack for the list */
+
+void *weft__malloc(size_t n) {
+    return weft__fault() ? NULL : malloc(n);
+}
+
+void *weft__calloc(size_t n, size_t sz) {
+    return weft__fault() ? NULL : calloc(n, sz);
+}
+
+void weft__free(void *p) {
+    free(p);
+}
+
+size_t weft__page_size(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static char *reserve(size_t size) {
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* The kernel often aligns well by itself; only if it did not, reserve more and cut both ends off. */
+void *weft__vm_reserve(size_t size, size_t align) {
+    if (weft__fault()) return NULL;
+    char *p = reserve(size);
+    if (!p || ((uintptr_t)p & (align - 1)) == 0) return p;
+    munmap(p, size);
+    if (size + align < size) return NULL;
+    p = reserve(size + align);
+    if (!p) return NULL;
+    char *start = (char *)(((uintptr_t)p + align - 1) & ~(uintptr_t)(align - 1));
+    if (start > p) munmap(p, (size_t)(start - p));
+    size_t tail = (size_t)(p + align - start);
+    if (tail) munmap(start + size, tail);
+    return start;
+}
+
+void weft__vm_release(void *p, size_t size) {
+    munmap(p, size);
+}
+
+/* Locked memory cannot be dropped; it is in use anyway, so zeroing costs no page. */
+void weft__vm_discard(void *p, size_t size) {
+    if (madvise(p, size, MADV_DONTNEED) != 0) memset(p, 0, size);
+}
+
+void weft__vm_small_pages(void *p, size_t size) {
+    madvise(p, size, MADV_NOHUGEPAGE);
+}
+
+int weft__vm_protect_none(void *p, size_t size) {
+    if (weft__fault()) return -weft__fault_errno;
+    return mprotect(p, size, PROT_NONE) == 0 ? 0 : -errno;
+}
+
+/* Many ranges in one call; returns how many were done. The descriptor of ourselves is opened each time: that is cheap beside
+ * the call, and a kept one would name the parent after fork, whose memory the call would then change. */
+static int guard_batch(char *p, size_t size, size_t stride, int n) {
+    struct iovec ranges[GUARD_BATCH];
+    int done = 0;
+    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (self < 0) return 0;
+    while (done < n) {
+        int k = n - done < GUARD_BATCH ? n - done : GUARD_BATCH;
+        for (int i = 0; i < k; i++) ranges[i] = (struct iovec){p + (size_t)(done + i) * stride, size};
+        long bytes = syscall(SYS_process_madvise, self, ranges, k, MADV_GUARD_INSTALL, 0);
+        if (bytes > 0) done += (int)((size_t)bytes / size);
+        if (bytes != (long)((size_t)k * size)) break;
+    }
+    close(self);
+    return done;
+}
+
+int weft__vm_guard(void *p, size_t size, size_t stride, int n) {
+    if (weft__fault()) return -weft__fault_errno;
+    bool batch = n > 1 && !RUNNING_ON_VALGRIND; /* which complains about system calls that it does not know */
+    int done = batch ? guard_batch(p, size, stride, n) : 0;
+    for (; done < n; done++)
+        if (madvise((char *)p + (size_t)done * stride, size, MADV_GUARD_INSTALL) != 0) return -errno;
+    return 0;
+}
+
+bool weft__vm_faults(void *p) {
+    int ends[2];
+    if (weft__fault() || pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+    bool faults = write(ends[1], p, 1) < 0 && errno == EFAULT;
+    close(ends[0]);
+    close(ends[1]);
+    return faults;
+}

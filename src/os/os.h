@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* The operating system, as weft needs it. The only layer that makes system calls (with src/poll); everything returns 0 or a
+ * value, or -errno. Every call and every allocation passes weft__fault first, so that tests can make each of them fail. */
+#ifndef WEFT_SRC_OS_H
+#define WEFT_SRC_OS_H
+
+#include <pthread.h>
+
+#include "base/base.h"
+
+/* ---- failing on purpose (fault.c) ---- */
+
+/* True: the caller must fail as if the kernel had said `weft__fault_errno`. Free when nothing is armed. */
+bool weft__fault_hit(void);
+extern _Atomic int weft__fault_armed;
+extern int weft__fault_errno; /* ENOMEM unless a test says otherwise, before it arms */
+WEFT_INLINE bool weft__fault(void) {
+    return unlikely(weft__load(&weft__fault_armed, relaxed)) && weft__fault_hit(); /* set by tests before the call */
+}
+/* Makes the nth call from now (1 = the next) fail, and all after it if `sticky`; n = 0 disarms. Counts from all threads. */
+void weft__fault_arm(long nth, bool sticky);
+/* Calls seen since it was armed. */
+long weft__fault_calls(void);
+
+/* ---- memory ---- */
+
+void *weft__malloc(size_t n);            /* NULL: none */
+void *weft__calloc(size_t n, size_t sz); /* NULL: none */
+void weft__free(void *p);
+
+/* Reserves address space, readable and writable, committed by touching, `align` a power of two; NULL: none. */
+void *weft__vm_reserve(size_t size, size_t align);
+void weft__vm_release(void *p, size_t size);
+/* Lets the kernel drop the contents of whole pages; they read as zero afterwards. */
+void weft__vm_discard(void *p, size_t size);
+/* Asks for small pages only: a stack of which one page is used must not cost two megabytes. Best effort. */
+void weft__vm_small_pages(void *p, size_t size);
+int weft__vm_protect_none(void *p, size_t size);
+/* Guard regions without a mapping each (Linux 6.13): n ranges of `size` bytes, the first at p, `stride` apart. 0 or -errno. */
+int weft__vm_guard(void *p, size_t size, size_t stride, int n);
+/* True if touching the byte at p faults (asked of the kernel, not tried); false also if the kernel cannot be asked. */
+bool weft__vm_faults(void *p);
+
+/* ---- threads and sleeping ---- */
+
+/* Starts a thread with all signals as the caller has them; 0 or -errno. */
+int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name);
+/* Sleeps while *word == expected, until `deadline` on the monotonic clock (0 = for ever). Spurious returns are normal.
+ * 0, or -ETIMEDOUT. */
+int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
+void weft__futex_wake(_Atomic uint32_t *word, int n);
+/* Naps for a time that the caller bounds. */
+void weft__nap(int64_t ns);
+int64_t weft__os_now(void); /* CLOCK_MONOTONIC */
+
+/* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
+int weft__cpu_count(void);
+/* What the cgroups named in the file `self` (/proc/self/cgroup) allow, with their tree at `root` (/sys/fs/cgroup): CPUs, rounded
+ * up; 0: no limit. */
+int weft__cpu_quota(const char *self, const char *root);
+size_t weft__page_size(void);
+/* The start of a small file, as a string; its length or -errno. */
+int weft__read_file(const char *path, char *buf, size_t size);
+
+/* ---- barriers between threads that pay differently (membarrier.c) ----
+ *
+ * weft__light_barrier on a fast path and weft__heavy_barrier on a slow one, together, order a store before a later load as a
+ * pair of full fences would. With membarrier(2) the light one is free. */
+extern bool weft__fences; /* true: no membarrier here, the light barrier is a real fence. Set once by weft__barrier_init */
+void weft__barrier_init(void);
+void weft__heavy_barrier(void);
+WEFT_INLINE void weft__light_barrier(void) {
+    if (unlikely(weft__fences))
+        atomic_thread_fence(memory_order_seq_cst); /* pairs with weft__heavy_barrier */
+    else
+        weft__compiler_barrier();
+}
+
+#endif

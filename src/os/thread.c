@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#include "os/os.h"
+
+#include <linux/futex.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A thread names itself: naming another one goes through /proc and costs ten times as much. */
+typedef struct start {
+    void *(*fn)(void *);
+    void *arg;
+    char name[16]; /* the kernel keeps 15 characters */
+} start;
+
+static void *begin(void *p) {
+    start s = *(start *)p;
+    weft__free(p);
+    if (s.name[0]) prctl(PR_SET_NAME, s.name, 0, 0, 0);
+    return s.fn(s.arg);
+}
+
+int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name) {
+    if (weft__fault()) return -weft__fault_errno;
+    start *s = weft__calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    s->fn = fn;
+    s->arg = arg;
+    if (name) strncpy(s->name, name, sizeof s->name - 1);
+    int err = pthread_create(out, NULL, begin, s);
+    if (err) weft__free(s);
+    return -err;
+}
+
+int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline) {
+    if (weft__fault()) return 0; /* as if interrupted */
+    if (deadline < 0) return -ETIMEDOUT;
+    struct timespec at = {(time_t)(deadline / WEFT_SECOND), (long)(deadline % WEFT_SECOND)};
+    /* The bitset form takes an absolute time on the monotonic clock, so a late or repeated wait does not drift. */
+    long r = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, deadline ? &at : NULL, NULL,
+                     FUTEX_BITSET_MATCH_ANY);
+    return r < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
+}
+
+void weft__futex_wake(_Atomic uint32_t *word, int n) {
+    syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, n, NULL, NULL, 0);
+}
+
+void weft__nap(int64_t ns) {
+    if (ns <= 0) return;
+    struct timespec t = {(time_t)(ns / WEFT_SECOND), (long)(ns % WEFT_SECOND)};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+}
+
+int64_t weft__os_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * WEFT_SECOND + t.tv_nsec;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* Parking: everything that waits, waits like this. docs/parking.md is the essay with the proof; in short:
+ *
+ * A weft__block is the token of whoever waits: a task or a plain thread. One wait has one winner: the partner that serves it,
+ * a close, a deadline or a cancellation. Two forms:
+ *
+ *   One object (send, receive, join). The object's lock decides. The waiter stores wait_lock = the lock, takes the lock, looks
+ *   at the cancel epoch, puts itself on the object's queue (queued = 1) and leaves its stack with the lock still held; the next
+ *   context releases it. Whoever wants to end the wait takes the same lock, finds queued == 1, takes the waiter off, clears
+ *   queued, writes the result, releases the lock and resumes the block.
+ *
+ *   Many objects or none (select, sleep). The word `state` decides:
+ *       RUNNING -> PARKING  before the first lock          weft__many_begin
+ *       PARKING -> PARKED   by the next context            weft__many_parked
+ *       PARKED  -> CLAIMED  one CAS, by the winner         weft__many_claim
+ *       CLAIMED -> RUNNING  by the waiter, resumed         weft__many_end
+ *       PARKING -> RUNNING  the waiter did not park        weft__many_end
+ *   Queues are cleaned by the waiter itself after it was resumed. PARKED also means that the stack was left.
+ *
+ * Invariants
+ *  P1  A block is resumed once for each time it parked, by the winner, after its stack was left.
+ *  P2  queued changes only under the lock that wait_lock names; while it is 1, that lock's object has the waiter on a queue.
+ *  P3  Dekker with cancellation: the waiter stores wait_lock (or PARKING), passes a full barrier (the lock's exchange), then loads
+ *      the epoch; the canceller raises the epoch (a full barrier), then looks at the block. One of the two sees the other.
+ *  P4  Memory that wait_lock names is type-stable: locking a stale one is harmless, and P2 tells that it was stale.
+ *  P5  Nobody takes an object's lock while holding a run queue, and nobody holds two objects' locks except select, which takes them
+ *      in the order of their addresses. Order: timer wheel < scope < object < idle list.
+ *
+ * Rejected: a CAS for every wake (6 ns each, ping-pong 51 -> 63 ns); unlocking before the switch with a "leaving" state (one more
+ * atomic exchange for each park); hazard pointers for wait_lock (a fence for each park). */
+#ifndef WEFT_SRC_PARK_H
+#define WEFT_SRC_PARK_H
+
+#include "base/base.h"
+#include "base/lock.h"
+#include "time/wheel.h"
+
+typedef struct weft__block weft__block;
+typedef struct weft__waiter weft__waiter;
+typedef struct weft__scope weft__scope;
+typedef struct weft__slot weft__slot;
+
+enum { WEFT_RUNNING, WEFT_PARKING, WEFT_PARKED, WEFT_CLAIMED }; /* block.state */
+enum { WEFT_BLOCK_TASK, WEFT_BLOCK_THREAD };                     /* block.kind */
+
+enum { WEFT_LINK_NONE, WEFT_LINK_LIST, WEFT_LINK_NEEDLESS };     /* block.linked */
+
+/* Why somebody waits, for people. */
+enum {
+    WEFT_WAIT_NONE,
+    WEFT_WAIT_SEND,
+    WEFT_WAIT_RECV,
+    WEFT_WAIT_SELECT,
+    WEFT_WAIT_SLEEP,
+    WEFT_WAIT_JOIN,
+    WEFT_WAIT_SCOPE,
+};
+const char *weft__wait_name(int reason);
+
+/* What wait_lock says when `state` decides. */
+#define WEFT_MANY ((weft__lock *)(uintptr_t)1)
+
+struct weft__block {
+    _Atomic(weft__lock *) wait_lock; /* written by the waiter while it runs; read by interrupters */
+    weft__waiter *waiter;            /* the one to take off its queue; under *wait_lock */
+    _Atomic uint32_t state;          /* waits on many: see above */
+    int32_t result;                  /* written by the winner before it resumes; read by the waiter after */
+    _Atomic uint8_t queued;          /* under *wait_lock */
+    uint8_t kind;                    /* fixed */
+    _Atomic uint8_t reason;          /* the waiter; read from outside */
+    uint8_t linked;                  /* WEFT_LINK_…: how cancellation finds it; the waiter */
+    _Atomic uint64_t epoch;          /* no cancellation concerns it up to this one; the waiter */
+    weft__scope *scope;              /* innermost open scope; the waiter */
+    weft__scope *home;               /* the scope it was spawned into; fixed */
+    weft__block *next, *prev;        /* home's list of blocks; under home's lock */
+    _Atomic int64_t since;           /* when it began to wait (the slot's clock); the waiter */
+};
+
+/* A place in a queue. Lives in the waiter's frame. */
+struct weft__waiter {
+    weft__waiter *next, *prev;
+    struct weft__queue *queue; /* where it is; NULL = taken off. Under the object's lock */
+    weft__block *block;
+    void *elem;
+    uint32_t index; /* select: which case */
+    bool many;      /* state decides, not the lock */
+};
+
+typedef struct weft__queue {
+    weft__waiter *head, *tail;
+} weft__queue;
+
+WEFT_INLINE void weft__queue_add(weft__queue *q, weft__waiter *x) {
+    x->next = NULL;
+    x->prev = q->tail;
+    x->queue = q;
+    if (q->tail)
+        q->tail->next = x;
+    else
+        q->head = x;
+    q->tail = x;
+}
+
+WEFT_INLINE void weft__queue_remove(weft__waiter *x) {
+    weft__queue *q = x->queue;
+    if (x->prev)
+        x->prev->next = x->next;
+    else
+        q->head = x->next;
+    if (x->next)
+        x->next->prev = x->prev;
+    else
+        q->tail = x->prev;
+    x->queue = NULL;
+}
+
+/* Takes off the first waiter that can still be had; the caller holds the object's lock and now owns its wait: it writes the
+ * element and the result, releases the lock and resumes the block. NULL: nobody. */
+WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
+    for (weft__waiter *x = q->head; x; x = q->head) {
+        weft__queue_remove(x);
+        weft__block *b = x->block;
+        if (likely(!x->many)) {
+            weft__store(&b->queued, 0, release); /* under the lock; acquire in weft__interrupt reads it without */
+            return x;
+        }
+        uint32_t parked = WEFT_PARKED;
+        /* acq_rel: we see what the waiter prepared; the losers see that they lost. Pairs with weft__many_parked. */
+        if (weft__cas(&b->state, &parked, WEFT_CLAIMED, acq_rel)) return x;
+    }
+    return NULL;
+}
+
+/* Ends the block's wait, whatever it is, with `err`, if nobody else has won it. `s` is the caller's slot, NULL on a plain
+ * thread. The caller makes sure that the block itself stays valid. True: it was us. */
+bool weft__interrupt(weft__block *b, int err, weft__slot *s);
+
+/* Makes whoever it is run again. Once for each park, by its winner, holding no lock of an object. */
+void weft__resume(weft__block *b, weft__slot *s);
+
+/* ---- the waiter's side (wait.c) ---- */
+
+/* A wait that needs more than a queue: a deadline, or to be found by cancellation for the first time. */
+typedef struct weft__wait {
+    weft__block *block;
+    weft__timer timer;
+    _Atomic uint32_t fired; /* the deadline passed; written under the wheel's lock */
+    bool armed;
+} weft__wait;
+
+/* Before the object's lock is taken for the decisive look. 0; WEFT_EAGAIN: WEFT_POLL; WEFT_ETIMEDOUT: the deadline lies in the past. */
+int weft__wait_prepare(weft__wait *w, weft__block *b, weft_deadline deadline, weft__slot *s);
+/* Under the object's lock (or after PARKING and a full barrier), about to park: 0; WEFT_ETIMEDOUT; WEFT_ECANCELED. */
+int weft__wait_check(weft__wait *w);
+/* After the wait, without locks: the deadline cannot come any more. */
+void weft__wait_finish(weft__wait *w);
+/* Parks the block with the object's lock held, which is released behind it. Returns the slot we are on then. */
+weft__slot *weft__wait_single(weft__block *b, weft__slot *s, weft_deadline deadline, int reason, weft__lock *held);
+/* The same for a wait on many: `post` publishes PARKED (weft__many_parked) and releases what is held. */
+typedef void weft__parked(weft__slot *s, void *arg);
+weft__slot *weft__wait_many(weft__block *b, weft__slot *s, weft_deadline deadline, int reason, weft__parked *post, void *arg);
+
+WEFT_INLINE void weft__many_begin(weft__block *b) {
+    weft__store(&b->wait_lock, WEFT_MANY, relaxed); /* P3 */
+    weft__store(&b->state, WEFT_PARKING, release);  /* P3; pairs with the acquire in weft__interrupt */
+}
+WEFT_INLINE void weft__many_parked(weft__block *b) {
+    weft__store(&b->state, WEFT_PARKED, release); /* the stack was left; pairs with the claiming CAS */
+}
+WEFT_INLINE void weft__many_end(weft__block *b) {
+    weft__store(&b->state, WEFT_RUNNING, release); /* pairs with the acquire in weft__interrupt */
+}
+
+/* ---- plain threads ---- */
+
+typedef struct weft__thread {
+    weft__block b;
+    _Atomic uint32_t woken; /* futex: 1 = resumed */
+} weft__thread;
+
+/* The calling plain thread's block; lives as long as the thread. */
+weft__block *weft__thread_block(void);
+/* Before it can be resumed. */
+WEFT_INLINE void weft__thread_ready(weft__thread *t) {
+    weft__store(&t->woken, 0, relaxed); /* published with the lock or counter that lets others resume it */
+}
+/* Sleeps until the block is resumed; when the deadline (0 = none) passes, interrupts its own wait with WEFT_ETIMEDOUT. */
+void weft__thread_sleep(weft__thread *t, int64_t deadline);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/handoff.h"
+
+#include "sched/switch.h"
+
+static weft__lock requester; /* H4 */
+
+/* Behind a task that lost its slot and left its stack (H8). */
+static void post_publish(weft__slot *s, void *task) {
+    (void)s;
+    weft__inject_task(task);
+    weft__work_injected();
+}
+
+/* The worker has no slot: takes an idle one, or leaves the task to somebody who has. Returns the slot we are on then. */
+static weft__slot *lost(weft__worker *w) {
+    weft__slot *s = weft__idle_slot_take(w->last);
+    if (s) {
+        weft__slot_own(s, w);
+        return s;
+    }
+    weft__task *me = w->cur;
+    w->post = post_publish;
+    w->post_arg = me;
+    weft__switch(w, NULL, me, 0);
+    return weft__here(weft__self()); /* H9 */
+}
+
+weft__slot *weft__enter_slow(void) {
+    weft__worker *w = weft__self();
+    if (w == &weft__nobody) return NULL;
+    uintptr_t gate = weft__load(&w->gate, acquire); /* pairs with the taker's CAS */
+    for (;;) {
+        if (gate == 1) return lost(w);
+        if (!(gate & 1)) return (weft__slot *)gate;
+        /* H3: against the commit in weft__slot_take */
+        uintptr_t open = gate & ~(uintptr_t)1;
+        if (weft__cas(&w->gate, &gate, open, acq_rel)) return (weft__slot *)open;
+    }
+}
+
+void weft__slot_disown(weft__worker *w) {
+    /* A taker that has just requested it fails its commit: the gate has changed (H3). */
+    weft__slot *s = (weft__slot *)(weft__xchg(&w->gate, 1, acq_rel) & ~(uintptr_t)1);
+    weft__store(&s->owner, NULL, release); /* H6: a hint */
+}
+
+/* The request and the commit; under the requester lock. */
+static bool take(weft__slot *s) {
+    weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint */
+    if (!w) return false;
+    uintptr_t open = (uintptr_t)s, requested = open | 1, seen = open;
+    if (!weft__cas(&w->gate, &seen, requested, acq_rel) && seen != requested) return false; /* pairs with weft__enter */
+#ifndef WEFT_MUTANT_NO_BARRIER
+    weft__heavy_barrier(); /* H2; pairs with the light barrier in weft__enter */
+#endif
+#ifndef WEFT_MUTANT_NO_IN_RT
+    if (weft__load(&w->in_rt, acquire)) return false; /* H6; pairs with the release in weft__leave. Stays requested */
+#endif
+    seen = requested;
+    if (!weft__cas(&w->gate, &seen, 1, acq_rel)) return false; /* H3: against the reopening in weft__enter_slow */
+    weft__add(&weft__rt.takeovers, 1, relaxed);                /* a counter */
+    return true;
+}
+
+bool weft__slot_take(weft__slot *s) {
+    weft__lock_take(&requester);
+    bool taken = take(s);
+    weft__lock_leave(&requester);
+    if (taken) weft__idle_slot_give(s);
+    return taken;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* Entering and leaving the runtime, and taking a slot away from a worker that is outside of it.
+ *
+ * A task may be in a C call for any time. Whoever needs its slot takes it, without its help and without a fence on the fast path:
+ *
+ *   gate of a worker:  slot    open
+ *                      slot|1  requested
+ *                      1       no slot
+ *
+ *   enter    in_rt = 1 (relaxed); light barrier; g = gate (relaxed); g & 1 -> weft__enter_slow; otherwise the slot is g
+ *   leave    in_rt = 0 (release), on the worker read anew: the task may have moved
+ *   slow     1       lost: the old slot if idle, else any idle one, else leave the stack, then publish the task
+ *            slot|1  CAS(gate, slot|1, slot): won = still ours; failed = look again
+ *   take     under the requester lock: CAS(gate, slot, slot|1); heavy barrier; in_rt (acquire) != 0 -> postponed, stays
+ *            requested; else CAS(gate, slot|1, 1): won = the slot is the taker's
+ *
+ * Invariants
+ *  H1  A thread touches slot state only with in_rt = 1 and after reading an open gate, or winning the reopening CAS, since then.
+ *  H2  Dekker: the heavy barrier puts a full barrier at some point in each thread. Gate read before it: in_rt = 1 was stored before
+ *      it, the taker sees it (or the later release of 0). Gate read after it: it reads as closed.
+ *  H3  One CAS on the gate decides commit against reopening. Neither side uses a plain store there.
+ *  H4  Only the holder of the requester lock goes slot -> slot|1 and slot|1 -> 1.
+ *  H5  From 1 only the worker itself writes its gate. A worker that lost its slot holds no pointer into it, only the hint `last`.
+ *  H6  Slot data passes: old owner, leave (release), taker (acquire), idle lock, new owner. `owner` is a hint, stored with release.
+ *  H7  Requested is not taken: inside, after a legal entry, the slot is gate & ~1 until in_rt = 0.
+ *  H8  A task without slot is published only after its stack was left, by the worker's own stack.
+ *  H9  No slot, worker or thread-local address survives a leave, a switch or a slow entry.
+ *  H10 With in_rt = 1 and a slot that has work nobody blocks in the kernel, calls user code or takes long locks.
+ *
+ * test/model/takeover.pml proves H1 to H8 with store buffers, and that each part is needed; test/stress/takeover.c takes slots away
+ * at random, and must fail with the protocol mutated (WEFT_MUTANT).
+ *
+ * Without membarrier(2) the light barrier is a fence; nothing else changes. Rejected: rseq (cannot cover a switch, absent in
+ * emulators), a signal to the thread (EINTR in user code), mprotect (x86 only). */
+#ifndef WEFT_SRC_HANDOFF_H
+#define WEFT_SRC_HANDOFF_H
+
+#include "sched/sched.h"
+
+/* Returns the slot, or NULL on a plain thread. */
+WEFT_COLD weft__slot *weft__enter_slow(void);
+
+/* Into the runtime: the slot this task runs on, NULL on a plain thread (which then must not call weft__leave). */
+WEFT_INLINE weft__slot *weft__enter(void) {
+    weft__worker *w = weft__self();
+    weft__store(&w->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
+    weft__light_barrier();
+#ifdef WEFT_MUTANT_NO_GATE
+    return (weft__slot *)(weft__load(&w->gate, relaxed) & ~(uintptr_t)1);
+#endif
+    uintptr_t gate = weft__load(&w->gate, relaxed); /* H2 */
+    if (unlikely(gate & 1)) return weft__enter_slow();
+    return (weft__slot *)gate;
+}
+
+/* Back to the task. */
+WEFT_INLINE void weft__leave(void) {
+    weft__store(&weft__self()->in_rt, 0, release); /* H6; pairs with the acquire in weft__slot_take */
+}
+
+/* Inside the runtime, after a switch: the slot of the worker we are on now (H7). */
+WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
+    return (weft__slot *)(weft__load(&w->gate, relaxed) & ~(uintptr_t)1);
+}
+
+/* Takes the slot from a worker that is outside the runtime and gives it to another. False: it was not to be had now; the worker
+ * will meet the request at its next entry. From any thread that is not inside the runtime. */
+bool weft__slot_take(weft__slot *s);
+/* The worker becomes the slot's owner; it had none (H5). */
+WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
+    weft__store(&s->owner, w, release);         /* H6: a hint */
+    weft__store(&w->gate, (uintptr_t)s, release); /* pairs with the CAS in weft__slot_take */
+    w->last = s;
+}
+/* The worker, inside, gives its slot up: it is free for others from the caller's next release on. */
+void weft__slot_disown(weft__worker *w);
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/* Idle.
+ *
+ * A worker that finds nothing gives its slot up and sleeps on a futex of its own; a slot that nobody holds is idle. Work that was
+ * made wakes one worker for one idle slot, and only if nobody searches already: the woken one is the searcher, and when it finds
+ * something it wakes the next if more is left. So a burst wakes as many as it needs, one after the other, and never all.
+ *
+ * No wake-up is lost:
+ *     worker    publishes the idle slot, itself, and that it searches no more; heavy barrier; looks at all queues again
+ *     producer  puts the work on its queue; light barrier; looks at `idle` and `searching`
+ * Either the producer sees an idle slot without a searcher, and wakes somebody, or the worker sees the work. test/model/idle.pml.
+ *
+ * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 100 us and
+ * doubling to 4 ms, to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle
+ * it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
+ * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too.
+ * A worker that goes to sleep and knows an earlier timer than the sentry becomes the sentry itself; nobody needs to be woken for it.
+ *
+ * Invariants
+ *  I1  `idle` is the number of slots on the idle list; both change under the lock.
+ *  I2  A worker is on the list from the moment it gave up its slot until it has one again; whoever takes it off gives it one.
+ *  I3  A slot on the list has empty queues (its timers are the sentry's), unless it was taken away and no worker could be had.
+ *  I4  searching counts workers with w->searching, plus the one that is being woken.
+ *
+ * Rejected: a bit for each sleeping worker with the slot kept (a worker back from a long call could not have it); waking for
+ * each `next` (8 us for the waker, for work that it does itself within one). */
+#include "sched/idle.h"
+
+#include "sched/switch.h"
+#include "time/clock.h"
+
+enum {
+    NAP_FIRST = 100 * 1000,      /* ns */
+    NAP_MAX = 4 * 1000 * 1000,   /* ns */
+    NAP_YOUNG = 100 * 1000,      /* ns */
+    QUIET_NAPS = 2,              /* naps after everything has become idle */
+    WORTH_WAKING = 2,            /* one fresh task is its spawner's next; a second one is worth a core */
+};
+
+static struct {
+    weft__lock lock;
+    weft__slot *slots;     /* idle slots */
+    weft__worker *workers; /* idle workers, the last to sleep first */
+    weft__worker *sentry;
+    int64_t until; /* the sentry sleeps until then, INT64_MAX = for ever */
+    bool deep;     /* the sentry does not nap */
+} idle;
+
+/* ---- lists; under the lock ---- */
+
+static void slot_push(weft__slot *s) {
+    s->idle_next = idle.slots;
+    s->idle = true;
+    idle.slots = s;
+    weft__add(&weft__rt.idle, 1, seq_cst); /* I1; pairs with the look in weft__work_made */
+}
+
+static weft__slot *slot_pop(weft__slot *prefer) {
+    weft__slot **at = &idle.slots;
+    if (prefer && prefer->idle)
+        while (*at != prefer) at = &(*at)->idle_next;
+    weft__slot *s = *at;
+    if (!s) return NULL;
+    *at = s->idle_next;
+    s->idle = false;
+    weft__sub(&weft__rt.idle, 1, seq_cst); /* I1 */
+    return s;
+}
+
+static void worker_push(weft__worker *w) {
+    w->idle_next = idle.workers;
+    w->idle_prev = &idle.workers;
+    if (idle.workers) idle.workers->idle_prev = &w->idle_next;
+    idle.workers = w;
+}
+
+static void worker_remove(weft__worker *w) {
+    *w->idle_prev = w->idle_next;
+    if (w->idle_next) w->idle_next->idle_prev = w->idle_prev;
+    w->idle_prev = NULL;
+    if (idle.sentry == w) idle.sentry = NULL;
+}
+
+/* Anybody but the sentry, if possible. */
+static weft__worker *worker_pop(void) {
+    weft__worker *w = idle.workers;
+    if (w && w == idle.sentry && w->idle_next) w = w->idle_next;
+    if (w) worker_remove(w);
+    return w;
+}
+
+void weft__worker_kick(weft__worker *w) {
+    weft__store(&w->wake, 1, release); /* pairs with the acquire in sleep_until_given */
+    weft__futex_wake(&w->wake, 1);
+}
+
+static void give(weft__worker *w, weft__slot *s, bool searching) {
+    weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
+    weft__worker_kick(w);
+}
+
+/* ---- making work known ---- */
+
+bool weft__idle_work_waits(weft__slot *s) {
+    if (weft__load(&weft__rt.started.count, acquire) || weft__load(&weft__rt.fresh.count, acquire)) return true;
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__slot *v = &weft__rt.slot[i];
+        if (v == s) continue;
+        if (weft__load(&v->head, acquire) != weft__load(&v->tail, acquire)) return true; /* hints, behind a barrier */
+        uint32_t n = weft__load(&v->bottom, acquire) - weft__load(&v->top, acquire);
+        if ((int32_t)n >= WORTH_WAKING) return true;
+    }
+    return false;
+}
+
+void weft__wake_one(weft__slot *by) {
+    int32_t none = 0;
+    if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return; /* I4; the searcher will find it */
+    weft__lock_take(&idle.lock);
+    weft__slot *s = slot_pop(NULL);
+    weft__worker *w = s ? worker_pop() : NULL;
+    weft__worker *sentry = idle.deep && idle.sentry != w ? idle.sentry : NULL;
+    if (s) idle.deep = false;
+    weft__lock_leave(&idle.lock);
+    if (!s) {
+        weft__sub(&weft__rt.searching, 1, seq_cst); /* nobody to wake */
+        return;
+    }
+    if (by) weft__store(&by->wakes, weft__load(&by->wakes, relaxed) + 1, relaxed); /* a counter */
+    if (w) {
+        give(w, s, true);
+        if (sentry) weft__worker_kick(sentry);
+    } else if (weft__worker_start(s, true) < 0) {
+        weft__sub(&weft__rt.searching, 1, seq_cst);
+        weft__lock_take(&idle.lock);
+        slot_push(s);
+        weft__lock_leave(&idle.lock);
+    }
+}
+
+void weft__work_injected(void) {
+    atomic_thread_fence(memory_order_seq_cst); /* the work before the look; pairs with the heavy barrier in weft__idle */
+    if (weft__load(&weft__rt.searching, relaxed)) return;
+    if (weft__load(&weft__rt.idle, relaxed) > 0) {
+        weft__wake_one(NULL);
+        return;
+    }
+    weft__worker *w = weft__load(&weft__rt.napper, acquire); /* workers are never freed while the runtime runs */
+    if (w) weft__worker_kick(w);
+}
+
+/* ---- sleeping ---- */
+
+static int64_t earliest_timer(void) {
+    int64_t first = INT64_MAX;
+    for (int i = 0; i < weft__rt.slots; i++) {
+        int64_t next = weft__wheel_next(&weft__rt.slot[i].wheel);
+        if (next < first) first = next;
+    }
+    return first;
+}
+
+/* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
+static int64_t sleep_until(weft__worker *w) {
+    int64_t timer = earliest_timer(), now = weft__os_now(), until = INT64_MAX;
+    if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
+    weft__lock_take(&idle.lock);
+    if (w->idle_prev && (!idle.sentry || timer < idle.until)) idle.sentry = w;
+    if (idle.sentry != w) {
+        weft__lock_leave(&idle.lock);
+        return 0;
+    }
+    bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots;
+    if (busy) {
+        w->quiet = 0;
+        w->nap = w->nap == 0 ? NAP_FIRST : w->nap < NAP_MAX ? 2 * w->nap : NAP_MAX;
+        until = now + w->nap;
+    } else if (weft__rt.many && w->quiet < QUIET_NAPS) {
+        w->quiet++;
+        until = now + NAP_MAX;
+    }
+    idle.deep = until == INT64_MAX;
+    if (timer < until) until = timer > 0 ? timer : 1;
+    idle.until = until;
+    weft__lock_leave(&idle.lock);
+    return until == INT64_MAX ? 0 : until;
+}
+
+/* Back to work of its own accord, with an idle slot; NULL: there is none, or somebody has given it one. */
+static weft__slot *take_back(weft__worker *w) {
+    weft__slot *s = NULL;
+    weft__worker *heir = NULL;
+    weft__lock_take(&idle.lock);
+    if (w->idle_prev && (s = slot_pop(w->last))) {
+        bool sentry = idle.sentry == w;
+        worker_remove(w);
+        if (sentry && (heir = idle.workers)) idle.sentry = heir;
+    }
+    weft__lock_leave(&idle.lock);
+    if (heir) weft__worker_kick(heir);
+    if (s) weft__slot_own(s, w);
+    return s;
+}
+
+static weft__slot *take_given(weft__worker *w) {
+    uintptr_t given = weft__load(&w->given, acquire); /* H6; pairs with the release in give */
+    if (!given) return NULL;
+    weft__store(&w->given, 0, relaxed); /* ours until we are on the list again */
+    w->searching = given & 1;
+    weft__slot *s = (weft__slot *)(given & ~(uintptr_t)1);
+    weft__slot_own(s, w);
+    return s;
+}
+
+/* Something a computing owner keeps from others: see the essay. */
+static bool neglected(void) {
+    if (earliest_timer() <= weft__clock_now()) return true;
+    if (weft__idle_work_waits(NULL)) return true;
+    for (int i = 0; i < weft__rt.slots; i++)
+        if (weft__load(&weft__rt.slot[i].next, relaxed)) return true; /* a hint */
+    return false;
+}
+
+static weft__slot *sleep_until_given(weft__worker *w) {
+    weft__slot *s;
+    while (!(s = take_given(w))) {
+        if (weft__load(&weft__rt.stopping, acquire)) return NULL; /* pairs with weft__idle_stop */
+        int64_t until = sleep_until(w);
+        if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
+        weft__futex_wait(&w->wake, 0, until);
+        weft__store(&w->wake, 0, relaxed); /* before the look at `given`: kick stores them in the other order */
+        atomic_thread_fence(memory_order_seq_cst);
+        if (!weft__load(&w->given, relaxed) && until && neglected() && (s = take_back(w))) return s;
+    }
+    return s;
+}
+
+static void stop_searching(weft__worker *w) {
+    if (!w->searching) return;
+    w->searching = false;
+    weft__sub(&weft__rt.searching, 1, seq_cst); /* I4; before the second look */
+}
+
+weft__slot *weft__idle(weft__worker *w) {
+    weft__slot *mine = weft__here(w), *s;
+    weft__lock_take(&idle.lock);
+    if (mine) {
+        weft__slot_disown(w);
+        slot_push(mine);
+    }
+    worker_push(w);
+    weft__lock_leave(&idle.lock);
+    stop_searching(w);
+    if (mine) {
+        weft__heavy_barrier(); /* pairs with the light barrier in weft__work_made */
+        if (weft__idle_work_waits(NULL) && (s = take_back(w))) return s;
+    }
+    return sleep_until_given(w);
+}
+
+void weft__idle_nap(weft__worker *w) {
+    int64_t until = weft__os_now() + NAP_YOUNG, timer = weft__wheel_next(&weft__here(w)->wheel);
+    stop_searching(w);
+    if (!weft__clock_is_fake() && timer < until) until = timer > 0 ? timer : 1;
+    weft__store(&weft__rt.napper, w, release); /* pairs with weft__work_injected; the nap bounds what it misses */
+    weft__futex_wait(&w->wake, 0, until);
+    weft__worker *me = w;
+    (void)weft__cas(&weft__rt.napper, &me, NULL, relaxed);
+    weft__store(&w->wake, 0, relaxed);
+}
+
+/* ---- slots that change hands ---- */
+
+weft__slot *weft__idle_slot_take(weft__slot *prefer) {
+    weft__lock_take(&idle.lock);
+    weft__slot *s = slot_pop(prefer);
+    weft__lock_leave(&idle.lock);
+    return s;
+}
+
+void weft__idle_slot_give(weft__slot *s) {
+    weft__lock_take(&idle.lock);
+    weft__worker *w = worker_pop();
+    weft__lock_leave(&idle.lock);
+    if (w) {
+        give(w, s, false);
+    } else if (weft__worker_start(s, false) < 0) {
+        weft__lock_take(&idle.lock);
+        slot_push(s);
+        weft__lock_leave(&idle.lock);
+    }
+}
+
+void weft__idle_kick(void) {
+    weft__lock_take(&idle.lock);
+    weft__worker *w = idle.sentry;
+    weft__lock_leave(&idle.lock);
+    if (w) weft__worker_kick(w);
+}
+
+void weft__idle_open(void) {
+    memset(&idle, 0, sizeof idle);
+    for (int i = weft__rt.slots - 1; i >= 0; i--) slot_push(&weft__rt.slot[i]);
+}
+
+bool weft__idle_all(void) {
+    return weft__load(&weft__rt.idle, seq_cst) == weft__rt.slots && !weft__idle_work_waits(NULL); /* for tests */
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* Idle: going to sleep without losing a wake-up, and waking one, not all. idle.c has the essay. */
+#ifndef WEFT_SRC_IDLE_H
+#define WEFT_SRC_IDLE_H
+
+#include "sched/sched.h"
+
+/* Wakes a worker for an idle slot, if there is one and nobody searches already. */
+WEFT_COLD void weft__wake_one(weft__slot *s);
+
+/* After making work that another slot could do. */
+WEFT_INLINE void weft__work_made(weft__slot *s) {
+    if (!weft__rt.many) return;
+    weft__light_barrier(); /* the work before the look at `idle`; pairs with the heavy barrier in weft__idle */
+    if (unlikely(weft__load(&weft__rt.idle, relaxed) > 0) && weft__load(&weft__rt.searching, relaxed) == 0) weft__wake_one(s);
+}
+/* After making work from outside any slot: somebody must look at the global queues soon. */
+void weft__work_injected(void);
+
+/* The worker has found nothing: gives up the slot it may have and sleeps. Returns when it has a slot again; NULL: the runtime
+ * stops. */
+weft__slot *weft__idle(weft__worker *w);
+/* There is work that somebody other than `s` (NULL: anybody) should take. A hint. */
+bool weft__idle_work_waits(weft__slot *s);
+/* A short sleep with the slot kept, while the only work around is too young to take. */
+void weft__idle_nap(weft__worker *w);
+/* A slot that nobody holds, `prefer` if possible; NULL: none. For a worker that lost its own. */
+weft__slot *weft__idle_slot_take(weft__slot *prefer);
+/* A slot that was taken away: to an idle worker, to a new one, or to the idle list. */
+void weft__idle_slot_give(weft__slot *s);
+/* The sentry looks at the clocks again: a timer was armed from outside, or the fake clock moved. */
+void weft__idle_kick(void);
+/* Every slot is idle: a runtime begins. */
+void weft__idle_open(void);
+/* Nothing runs and nothing is ready: for tests. */
+bool weft__idle_all(void);
+
+/* ---- worker threads (worker.c) ---- */
+
+/* Starts another worker thread with the slot. 0; WEFT_ELIMIT: as many as allowed; -errno. */
+int weft__worker_start(weft__slot *s, bool searching);
+/* Wakes the worker, whatever it sleeps for. */
+void weft__worker_kick(weft__worker *w);
+/* All workers leave their loops, and their threads end. No task is left. */
+void weft__workers_stop(void);
+int weft__workers_count(void);
+
+#endif

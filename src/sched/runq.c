@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/runq.h"
+
+/* ---- global queues: a list under a lock, entered in batches ---- */
+
+static void put(weft__inject *q, void *first, void *last, uint32_t n, void **(*link)(void *)) {
+    weft__lock_take(&q->lock);
+    *link(last) = NULL;
+    if (q->tail)
+        *link(q->tail) = first;
+    else
+        q->head = first;
+    q->tail = last;
+    weft__store(&q->count, weft__load(&q->count, relaxed) + n, release); /* a hint; pairs with the loads that skip the lock */
+    weft__lock_leave(&q->lock);
+}
+
+static void **task_link(void *t) {
+    return (void **)&((weft__task *)t)->link;
+}
+static void **fresh_link(void *f) {
+    return (void **)&((weft__fresh *)f)->link;
+}
+
+/* A list of up to `max` entries, at most our fair share. */
+static void *take(weft__inject *q, uint32_t max, void **(*link)(void *)) {
+    if (weft__load(&q->count, relaxed) == 0) return NULL; /* a hint; the idle protocol looks again behind a barrier */
+    weft__lock_take(&q->lock);
+    uint32_t n = weft__load(&q->count, relaxed), k = n / (uint32_t)weft__rt.slots;
+    void *first = q->head, *last = first;
+    if (first) {
+        k = k < 1 ? 1 : k > max ? max : k;
+        for (uint32_t i = 1; i < k; i++) last = *link(last);
+        q->head = *link(last);
+        if (!q->head) q->tail = NULL;
+        *link(last) = NULL;
+        weft__store(&q->count, n - k, release); /* as in put */
+    }
+    weft__lock_leave(&q->lock);
+    return first;
+}
+
+void weft__inject_task(weft__task *t) {
+    put(&weft__rt.started, t, t, 1, task_link);
+}
+
+void weft__inject_fresh(weft__fresh *f) {
+    put(&weft__rt.fresh, f, f, 1, fresh_link);
+}
+
+weft__work weft__inject_take_tasks(weft__slot *s, uint32_t max) {
+    weft__task *first = take(&weft__rt.started, max, task_link);
+    if (!first) return 0;
+    for (weft__task *t = first->link, *next; t; t = next) {
+        next = t->link;
+        weft__ring_push(s, t);
+    }
+    return weft__work_task(first);
+}
+
+weft__work weft__inject_take_fresh(weft__slot *s, uint32_t max) {
+    weft__fresh *first = take(&weft__rt.fresh, max, fresh_link);
+    if (!first) return 0;
+    for (weft__fresh *f = first->link, *next; f; f = next) {
+        next = f->link;
+        weft__deque_push(s, f);
+    }
+    return weft__work_fresh(first);
+}
+
+/* ---- overflow ---- */
+
+void weft__ring_overflow(weft__slot *s, weft__task *t) {
+    uint32_t head = weft__load(&s->head, acquire); /* as in weft__ring_pop */
+    weft__task *half[WEFT_RING / 2];
+    for (uint32_t i = 0; i < WEFT_RING / 2; i++) half[i] = weft__load(&s->ring[(head + i) % WEFT_RING], relaxed);
+    if (!weft__cas(&s->head, &head, head + WEFT_RING / 2, acq_rel)) { /* R3: a thief has made room */
+        weft__ring_push(s, t);
+        return;
+    }
+    for (uint32_t i = 0; i + 1 < WEFT_RING / 2; i++) half[i]->link = half[i + 1];
+    half[WEFT_RING / 2 - 1]->link = t;
+    put(&weft__rt.started, half[0], t, WEFT_RING / 2 + 1, task_link);
+}
+
+void weft__deque_overflow(weft__slot *s) {
+    weft__fresh *first = NULL, *last = NULL;
+    uint32_t n = 0;
+    for (; n < WEFT_DEQUE / 2; n++) {
+        weft__fresh *f = weft__deque_steal(s);
+        if (!f) break;
+        if (last)
+            last->link = f;
+        else
+            first = f;
+        last = f;
+    }
+    if (last) put(&weft__rt.fresh, first, last, n, fresh_link);
+}
+
+weft__task *weft__ring_steal(weft__slot *s, weft__slot *victim) {
+    for (;;) {
+        uint32_t head = weft__load(&victim->head, acquire), tail = weft__load(&victim->tail, acquire); /* pairs with push */
+        uint32_t n = tail - head;
+        if (n == 0) return NULL;
+        if (n > WEFT_RING) continue; /* the two loads do not belong together */
+        n -= n / 2;
+        uint32_t mine = weft__load(&s->tail, relaxed); /* R2 */
+        for (uint32_t i = 0; i < n; i++) {
+            weft__task *t = weft__load(&victim->ring[(head + i) % WEFT_RING], relaxed);
+            weft__store(&s->ring[(mine + i) % WEFT_RING], t, relaxed);
+        }
+        if (!weft__cas(&victim->head, &head, head + n, acq_rel)) continue; /* R3 */
+        weft__task *last = weft__load(&s->ring[(mine + n - 1) % WEFT_RING], relaxed);
+        if (n > 1) weft__store(&s->tail, mine + n - 1, release); /* publishes the rest; pairs with other thieves */
+        weft__store(&s->steals, weft__load(&s->steals, relaxed) + n, relaxed); /* a counter */
+        return last;
+    }
+}

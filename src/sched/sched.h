@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* The scheduler's structures: slots, workers, tasks. docs/scheduler.md is the essay.
+ *
+ * A slot is the permission to run tasks and everything that goes with it: queues, timers, caches. A worker is an OS thread.
+ * A worker runs tasks only while it holds a slot; which one is in its gate (handoff.h). There are as many slots as CPUs, and
+ * as many workers as it takes to keep the slots busy. */
+#ifndef WEFT_SRC_SCHED_H
+#define WEFT_SRC_SCHED_H
+
+#include <pthread.h>
+
+#include "base/base.h"
+#include "base/lock.h"
+#include "base/slab.h"
+#include "context/sanitize.h"
+#include "os/os.h"
+#include "park/park.h"
+#include "stack/stack.h"
+#include "time/wheel.h"
+
+#include <weft/runtime.h>
+
+typedef struct weft__task weft__task;
+typedef struct weft__fresh weft__fresh;
+typedef struct weft__extra weft__extra;
+typedef struct weft__worker weft__worker;
+
+enum {
+    WEFT_RING = 256,          /* started tasks in a slot; a full ring moves half to the global queue */
+    WEFT_DEQUE = 256,         /* fresh tasks in a slot */
+    WEFT_GLOBAL_EVERY = 61,   /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
+    WEFT_FRESH_EVERY = 1024,  /* rounds after which the oldest fresh task is taken first, so that it cannot starve */
+    WEFT_NEXT_MAX = 1000,     /* times in a row that `next` may jump the queue */
+    WEFT_BUDGET = 1024,       /* operations that find their object ready before the task yields */
+    WEFT_FRESH_ARGS = 64,     /* bytes of copied arguments that fit into the record */
+    WEFT_SLOTS_MAX = 1024,    /* more is a mistake in the configuration */
+    WEFT_THREADS_MAX = 10000, /* default of max_threads */
+};
+
+/* A task that has not started: a record without a stack. */
+struct weft__fresh {
+    weft__fresh *link; /* global queue; owner of the queue */
+    weft_fn *fn;
+    void *arg;
+    weft__scope *home;
+    _Atomic uint64_t id; /* never used twice; thieves tell recycled records by it */
+    void *site;         /* return address of the spawn */
+    weft__extra *extra; /* name, handle, large arguments; NULL for most */
+    uint32_t size_class;
+    uint32_t args; /* bytes of copied arguments */
+    char copy[WEFT_FRESH_ARGS];
+};
+
+/* A task that has started. Lives at the top of its stack; of one that runs inside weft_scope_end, in that frame. */
+struct weft__task {
+    void *sp; /* saved context; valid while it does not run */
+    weft__block b;
+    weft__task *link;   /* global queue */
+    weft__stack *stack; /* the one it runs on */
+    weft_fn *fn;
+    void *arg;
+    uint64_t id;
+    void *site;
+    weft__extra *extra;
+    void *fake; /* sanitizer's state while it does not run */
+    char copy[WEFT_FRESH_ARGS];
+};
+
+/* Something to run: a weft__task, or a weft__fresh with bit 0 set; 0 = nothing. */
+typedef uintptr_t weft__work;
+WEFT_INLINE weft__work weft__work_task(weft__task *t) {
+    return (weft__work)t;
+}
+WEFT_INLINE weft__work weft__work_fresh(weft__fresh *f) {
+    return (weft__work)f | 1;
+}
+WEFT_INLINE bool weft__is_fresh(weft__work k) {
+    return k & 1;
+}
+WEFT_INLINE weft__fresh *weft__as_fresh(weft__work k) {
+    return (weft__fresh *)(k - 1);
+}
+WEFT_INLINE weft__task *weft__as_task(weft__work k) {
+    return (weft__task *)k;
+}
+
+/* What remains to be done for the context that was just left; run by the one that comes next. */
+typedef void weft__post(weft__slot *s, void *arg);
+
+struct weft__slot {
+    /* The owner's. */
+    int32_t budget;
+    uint32_t tick;      /* rounds */
+    uint32_t next_runs; /* times in a row that `next` was taken */
+    uint32_t random;
+    uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
+    uint32_t deque_top_seen;
+    weft__work burst_by; /* who made the last storm */
+    uint64_t burst_id;
+    uint64_t last_id;
+    weft__cache fresh;
+    weft__cache chans;
+    weft__stack_cache stacks;
+    /* Written by the owner, read by thieves and counters. */
+    _Atomic uint32_t picks;
+    _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
+    _Atomic int64_t now;            /* the clock when it was last looked at */
+    _Atomic uint64_t steals, wakes, sleeps;
+    int index; /* fixed */
+    /* Handing the slot on (handoff.c, idle.c). */
+    _Atomic(weft__worker *) owner; /* a hint: the gate decides */
+    weft__slot *idle_next;         /* under the idle lock */
+    bool idle;                     /* on the idle list; under the idle lock */
+
+    WEFT_ALIGNED _Atomic(weft__task *) next;
+    WEFT_ALIGNED _Atomic uint32_t head; /* ring: advanced by owner and thieves */
+    WEFT_ALIGNED _Atomic uint32_t tail; /* ring: advanced by the owner */
+    _Atomic(weft__task *) ring[WEFT_RING];
+    WEFT_ALIGNED _Atomic uint32_t top;    /* deque: advanced by thieves, and the owner for the last one */
+    WEFT_ALIGNED _Atomic uint32_t bottom; /* deque: the owner's end */
+    _Atomic(weft__fresh *) deque[WEFT_DEQUE];
+    WEFT_ALIGNED weft__wheel wheel;
+};
+
+struct weft__worker {
+    _Atomic uint32_t in_rt; /* written by its own thread; read by whoever wants its slot */
+    _Atomic uintptr_t gate; /* slot: open; slot|1: requested; 1: none (handoff.h) */
+    weft__task *cur;        /* what it runs; NULL on its own stack */
+    weft__post *post;
+    void *post_arg;
+    void *sp; /* its own stack, while it runs a task */
+    void *fake;
+    weft__bounds bounds;
+    int *errno_at;      /* of this thread */
+    weft__work pending; /* to be started from its own stack */
+    bool searching;     /* counted in weft__rt.searching */
+    int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
+    weft__slot *last;   /* where it ran last; a hint */
+    /* idle.c */
+    _Atomic uintptr_t given;     /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
+    _Atomic uint32_t wake;       /* futex */
+    weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
+    weft__worker *all_next;               /* under the idle lock */
+    int quiet;                            /* naps since everything is idle; its own */
+    pthread_t thread;
+    int id;
+};
+
+/* A global queue. Started and fresh tasks have one each: with one for both, woken tasks waited behind storms of fresh ones. */
+typedef struct weft__inject {
+    WEFT_ALIGNED weft__lock lock;
+    _Atomic uint32_t count; /* written under lock, read as a hint */
+    void *head, *tail;      /* weft__task or weft__fresh, linked through `link`; under lock */
+} weft__inject;
+
+/* The runtime. */
+struct weft__rt {
+    /* Read often, written seldom. */
+    _Atomic uint64_t epoch; /* raised by every cancellation */
+    int slots;
+    bool many; /* more than one slot: somebody may steal */
+    int size_class;
+    int max_threads;
+    int64_t search;
+    weft__slot *slot; /* array */
+    _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
+    _Atomic bool draining;
+    _Atomic bool stopping;
+    _Atomic int phase; /* runtime.c */
+
+    WEFT_ALIGNED _Atomic int32_t idle; /* slots nobody holds; written under the idle lock */
+    _Atomic int32_t searching;         /* workers that look for work: 0 or 1 */
+    _Atomic(weft__worker *) napper;    /* one that naps with its slot; a hint */
+    WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
+    _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
+    _Atomic uint64_t takeovers;
+    WEFT_ALIGNED weft__inject started, fresh;
+    weft__slab fresh_slab, handle_slab;
+};
+extern struct weft__rt weft__rt;
+
+/* ---- who am I (self.c) ----
+ *
+ * The one place that reads a thread-local variable. Compilers keep the address of a thread-local across a call that moves the
+ * task to another thread; a volatile asm is read anew each time. A thread that is no worker has weft__nobody, whose gate
+ * holds no slot, so that telling it apart costs the fast path nothing. */
+extern __thread weft__worker *weft__self_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern weft__worker weft__nobody;
+
+WEFT_INLINE weft__worker *weft__self(void) {
+    weft__worker *w;
+#if defined(__x86_64__)
+    __asm__ volatile("movq weft__self_worker@gottpoff(%%rip), %0\n\tmovq %%fs:(%0), %0" : "=r"(w));
+#else
+    w = weft__self_slow();
+#endif
+    return w;
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* Worker threads: what they do on their own stack, how they begin and end.
+ *
+ * A worker lives in memory that stays until the runtime ends: whoever wants its slot may look at its gate at any time. */
+#define WEFT_KEEP_ERRNO
+#include <stdio.h>
+
+#include "sched/switch.h"
+
+struct weft__rt weft__rt;
+weft__worker weft__nobody = {.gate = 1};
+__thread weft__worker *weft__self_worker = &weft__nobody;
+
+static struct {
+    weft__lock lock;
+    weft__worker *all; /* linked through all_next */
+    int count;
+} workers;
+
+static void open_thread(weft__worker *w) {
+    weft__self_worker = w;
+    w->errno_at = &errno;
+    w->bounds = weft__san_thread();
+    weft__store(&w->in_rt, 1, relaxed); /* pairs with weft__slot_take: it has no slot yet */
+}
+
+/* A stack for a fresh task, or NULL: there is no memory, and the task waits until there is. */
+static weft__stack *stack_for(weft__slot *s, weft__fresh *f) {
+    weft__stack *st = weft__stack_get(&s->stacks, (int)f->size_class);
+    if (unlikely(weft__load(&weft__rt.no_stacks, relaxed) != !st)) weft__store(&weft__rt.no_stacks, !st, relaxed); /* a hint */
+    if (likely(st != NULL)) return st;
+    weft__inject_fresh(f);
+    weft__nap(WEFT_MS);
+    return NULL;
+}
+
+/* Runs the work until its stack, or the one it has become, comes back to ours. */
+static WEFT_NO_TSAN void run(weft__worker *w, weft__work k) {
+    weft__slot *s = weft__here(w);
+    s->budget = WEFT_BUDGET;
+    if (weft__is_fresh(k)) {
+        weft__stack *st = stack_for(s, weft__as_fresh(k));
+        if (!st) return;
+        w->cur = weft__task_begin(s, weft__as_fresh(k), st);
+        weft__san_leave(&w->fake, weft__san_stack(st));
+        weft__ctx_start(&w->sp, st->high);
+    } else {
+        w->cur = weft__as_task(k);
+        weft__san_leave(&w->fake, weft__san_stack(w->cur->stack));
+        weft__ctx_swap(&w->sp, w->cur->sp);
+    }
+    weft__san_arrive(w->fake);
+}
+
+static void *worker_main(void *arg) {
+    weft__worker *w = arg;
+    open_thread(w);
+    if (weft__stack_thread_open() < 0)
+        weft__say("no alternate signal stack for worker %d: a stack overflow there will not be reported", w->id);
+    for (;;) {
+        weft__run_post(w);
+        weft__work k = w->pending;
+        w->pending = 0;
+        if (!k) k = weft__find_work(w);
+        if (!k) break;
+        run(w, k);
+    }
+    weft__stack_thread_close();
+    weft__self_worker = &weft__nobody;
+    return NULL;
+}
+
+int weft__worker_start(weft__slot *s, bool searching) {
+    weft__worker *w = weft__calloc(1, sizeof *w);
+    if (!w) return WEFT_ENOMEM;
+    weft__store(&w->in_rt, 1, relaxed); /* as in open_thread */
+    weft__store(&w->gate, 1, relaxed);
+    weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
+    weft__lock_take(&workers.lock);
+    int err = workers.count < weft__rt.max_threads ? 0 : WEFT_ELIMIT;
+    if (!err) {
+        w->id = workers.count++;
+        w->all_next = workers.all;
+        workers.all = w;
+        char name[24];
+        snprintf(name, sizeof name, "weft/%d", w->id);
+        err = weft__thread_start(&w->thread, worker_main, w, name);
+        if (err) {
+            workers.all = w->all_next;
+            workers.count--;
+        }
+    }
+    weft__lock_leave(&workers.lock);
+    if (err) weft__free(w);
+    return err;
+}
+
+int weft__workers_count(void) {
+    weft__lock_take(&workers.lock);
+    int n = workers.count;
+    weft__lock_leave(&workers.lock);
+    return n;
+}
+
+void weft__workers_stop(void) {
+    weft__store(&weft__rt.stopping, true, seq_cst); /* pairs with sleep_until_given */
+    weft__lock_take(&workers.lock);
+    for (weft__worker *w = workers.all; w; w = w->all_next) weft__worker_kick(w);
+    weft__worker *w = workers.all;
+    workers.all = NULL;
+    workers.count = 0;
+    weft__lock_leave(&workers.lock);
+    while (w) {
+        weft__worker *next = w->all_next;
+        pthread_join(w->thread, NULL);
+        w->all_next = NULL;
+        weft__free(w);
+        w = next;
+    }
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/* The last words of a task that used up its stack.
+ *
+ * The fault comes when there is no stack left to handle it on, so each worker has an alternate signal stack, and the handler is
+ * installed with SA_ONSTACK. It asks: is the address in the guard of a stack that is in use, and is the stack pointer where it
+ * would be if that stack had just grown into it? Then it reports and lets the process die by the same signal, so that a core
+ * shows the faulting frame. Everything else belongs to whoever had the signal before us.
+ *
+ *  1. Nothing is allocated or locked, and no stdio is used, before the sentence with task, limit and remedy is out. What follows
+ *     is looked up with dladdr and the unwinder, which take the dynamic linker's lock: if that hangs, the important part is
+ *     already printed. Both were called once at the start, since the first call loads libraries.
+ *  2. One thread reports; others that overflow meanwhile wait for the end of the process.
+ *  3. After the pool is closed there are no slabs, so a handler of ours that somebody has chained passes everything on.
+ *  4. A handler that we pass a fault to may pass it back to us (it was installed over ours, and we over it). The second visit
+ *     gives the signal its default action.
+ *
+ * Rejected: raise() at the end (the core would show the handler instead of the frame); siglongjmp out of it to end only the task
+ * (locks and half-done work of the frames below stay behind: a hung program instead of a dead one). */
+#include "stack/slab.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+enum {
+    SIGNAL_STACK = 64 << 10, /* the frame with wide registers needs 11 KiB, the unwinder about as much */
+    SLOP_ABOVE = 4 << 10,    /* the stack pointer may be this far above the address: red zone, pushes, a probe */
+    SLOP_BELOW = 64 << 10,   /* or this far below: a large frame touched its upper part first */
+    FRAMES = 48,
+};
+
+static const int signals[] = {SIGSEGV, SIGBUS};
+static struct sigaction previous[weft__countof(signals)]; /* written by open only, before there are workers */
+static _Atomic int reporting;
+
+static _Thread_local struct {
+    char *map; /* guard page, then the signal stack; NULL: none */
+    stack_t before;
+} mine;
+static _Thread_local int passing; /* invariant 4 */
+
+/* ---- text without stdio ---- */
+
+typedef struct text {
+    size_t n;
+    char buf[512];
+} text;
+
+static void put_char(text *t, char c) {
+    if (t->n < sizeof t->buf) t->buf[t->n++] = c;
+}
+
+static void put(text *t, const char *s) {
+    while (*s) put_char(t, *s++);
+}
+
+static void put_number(text *t, uint64_t v, unsigned base) {
+    char digits[24];
+    int n = 0;
+    do digits[n++] = "0123456789abcdef"[v % base];
+    while (v /= base);
+    while (n) put_char(t, digits[--n]);
+}
+
+/* A name from the program: bounded, and it must not take over the terminal. */
+static void put_name(text *t, const char *s) {
+    put(t, " \"");
+    for (int i = 0; s[i] && i < 64; i++) put_char(t, s[i] >= 32 && s[i] < 127 ? s[i] : '?');
+    put_char(t, '"');
+}
+
+static void flush(text *t) {
+    for (size_t done = 0; done < t->n;) {
+        ssize_t r = write(STDERR_FILENO, t->buf + done, t->n - done);
+        if (r <= 0) break;
+        done += (size_t)r;
+    }
+    t->n = 0;
+}
+
+/* "0x5581 main+0x1f (prog)" or, without a symbol, what addr2line takes: "0x5581 (prog+0x581)". */
+static void put_address(text *t, void *p) {
+    Dl_info d;
+    put(t, "0x");
+    put_number(t, (uintptr_t)p, 16);
+    if (!dladdr(p, &d) || !d.dli_fname) return;
+    if (d.dli_sname) {
+        put_char(t, ' ');
+        put(t, d.dli_sname);
+        put(t, "+0x");
+        put_number(t, (uintptr_t)p - (uintptr_t)d.dli_saddr, 16);
+    }
+    put(t, " (");
+    put(t, d.dli_fname);
+    if (!d.dli_sname) {
+        put(t, "+0x");
+        put_number(t, (uintptr_t)p - (uintptr_t)d.dli_fbase, 16);
+    }
+    put_char(t, ')');
+}
+
+/* ---- whose fault ---- */
+
+static uintptr_t stack_pointer(ucontext_t *u) {
+#if defined(__x86_64__)
+    return (uintptr_t)u->uc_mcontext.gregs[REG_RSP];
+#elif defined(__aarch64__)
+    return (uintptr_t)u->uc_mcontext.sp;
+#else
+#error "which register is the stack pointer?"
+#endif
+}
+
+static void *program_counter(ucontext_t *u) {
+#if defined(__x86_64__)
+    return (void *)u->uc_mcontext.gregs[REG_RIP];
+#else
+    return (void *)u->uc_mcontext.pc;
+#endif
+}
+
+/* The stack whose guard holds the address; NULL: none. Below the lowest stack of a slab there is nothing of ours, so there even
+ * a frame that stepped over the guard is recognised; elsewhere it would have hit a neighbour without a fault. */
+static weft__stack *guarded_by(uintptr_t address) {
+    for (weft__stack_slab *slab = weft__stack_slab_first(); slab; slab = slab->next) {
+        uintptr_t base = (uintptr_t)slab->base;
+        if (address + SLOP_BELOW < base || address >= base + slab->size) continue;
+        size_t size = weft__stack_class_size(slab->size_class), offset = address < base ? 0 : address - base;
+        uint32_t i = (uint32_t)(offset / size);
+        if (offset % size >= weft__guard_size(slab->size_class) || !weft__stack_slab_made(slab, i)) continue;
+        return weft__stack_slab_at(slab, i);
+    }
+    return NULL;
+}
+
+static weft__stack *overflowed(siginfo_t *info, ucontext_t *u) {
+    if (info->si_code <= 0) return NULL; /* sent by somebody */
+    uintptr_t address = (uintptr_t)info->si_addr, sp = stack_pointer(u);
+    if (sp > address + SLOP_ABOVE || sp + SLOP_BELOW < address) return NULL;
+    return guarded_by(address);
+}
+
+/* ---- the report ---- */
+
+static void say_what(text *t, weft__stack *s, weft__who *who) {
+    uint64_t kib = weft__stack_class_size(s->size_class) >> 10;
+    put(t, "weft: stack overflow in ");
+    if (who->id) {
+        put(t, "task ");
+        put_number(t, who->id, 10);
+    } else {
+        put(t, "a task");
+    }
+    if (who->name) put_name(t, who->name);
+    put(t, ": its stack of ");
+    put_number(t, kib, 10);
+    put(t, " KiB is used up.\n  Raise weft_task_opts.stack_size for this task, or weft_config.stack_size for all; memory is only "
+           "used as far as a stack is touched.\n");
+    flush(t);
+}
+
+static void say_where(text *t, const char *label, void *p) {
+    if (!p) return;
+    put(t, label);
+    put_address(t, p);
+    put_char(t, '\n');
+    flush(t);
+}
+
+/* The unwinder starts here, in the handler; what people want to see starts at the faulting instruction. */
+static void say_backtrace(text *t, void *pc) {
+    void *frames[FRAMES];
+    int n = backtrace(frames, FRAMES), from = 0;
+    while (from < n && frames[from] != pc) from++;
+    if (from == n) from = 0;
+    put(t, "  backtrace, innermost first:\n");
+    flush(t);
+    backtrace_symbols_fd(frames + from, n - from, STDERR_FILENO);
+    if (n == FRAMES) put(t, "  … and more\n");
+    flush(t);
+}
+
+static void report(weft__stack *s, void *pc) {
+    text t = {0};
+    weft__who who = {0};
+    if (weft__stack_who) weft__stack_who(s, &who);
+    say_what(&t, s, &who);
+    say_where(&t, "  function:   ", who.fn);
+    say_where(&t, "  spawned at: ", who.site);
+    say_where(&t, "  ran out at: ", pc);
+    say_backtrace(&t, pc);
+}
+
+/* ---- the handler ---- */
+
+static void set_default(int sig) {
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    sigaction(sig, &dfl, NULL);
+}
+
+/* A fault repeats itself when the handler returns; a signal that was sent has to be sent again. */
+static void die_by(int sig, siginfo_t *info) {
+    set_default(sig);
+    if (info->si_code <= 0) raise(sig);
+}
+
+static void pass_on(int sig, siginfo_t *info, void *u) {
+    struct sigaction *to = &previous[sig == signals[0] ? 0 : 1];
+    if (passing || (!(to->sa_flags & SA_SIGINFO) && to->sa_handler == SIG_DFL)) {
+        die_by(sig, info);
+    } else if (to->sa_flags & SA_SIGINFO) {
+        passing = 1;
+        to->sa_sigaction(sig, info, u);
+        passing = 0;
+    } else if (to->sa_handler != SIG_IGN) {
+        passing = 1;
+        to->sa_handler(sig);
+        passing = 0;
+    } else if (info->si_code > 0) {
+        die_by(sig, info); /* the kernel does not ignore real faults either */
+    }
+}
+
+static void on_fault(int sig, siginfo_t *info, void *context) {
+    int saved = errno;
+    weft__stack *s = overflowed(info, context);
+    if (!s) {
+        pass_on(sig, info, context);
+    } else {
+        if (weft__xchg(&reporting, 1, relaxed)) /* invariant 2; orders nothing else */
+            for (;;) pause();
+        report(s, program_counter(context));
+        die_by(sig, info);
+    }
+    errno = saved;
+}
+
+static bool is_ours(const struct sigaction *a) {
+    return (a->sa_flags & SA_SIGINFO) && a->sa_sigaction == on_fault;
+}
+
+int weft__overflow_open(void) {
+    void *warm[2];
+    Dl_info d;
+    if (backtrace(warm, 2) > 0) dladdr(warm[0], &d); /* invariant 1 */
+    if (weft__fault()) return -weft__fault_errno;
+    struct sigaction act = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK}, old;
+    sigemptyset(&act.sa_mask);
+    for (size_t i = 0; i < weft__countof(signals); i++) {
+        sigaction(signals[i], NULL, &old); /* cannot fail for these signals */
+        if (is_ours(&old)) continue;
+        previous[i] = old;
+        sigaction(signals[i], &act, NULL);
+    }
+    return 0;
+}
+
+/* A handler that was installed over ours meanwhile stays; it may call ours, which then passes on. */
+void weft__overflow_close(void) {
+    struct sigaction now;
+    for (size_t i = 0; i < weft__countof(signals); i++)
+        if (sigaction(signals[i], NULL, &now) == 0 && is_ours(&now)) sigaction(signals[i], &previous[i], NULL);
+}
+
+/* ---- per thread ---- */
+
+int weft__stack_thread_open(void) {
+    size_t page = weft__page_size();
+    char *map = weft__vm_reserve(page + SIGNAL_STACK, page);
+    if (!map) return -ENOMEM;
+    int err = weft__vm_protect_none(map, page);
+    if (err) goto unmap;
+    stack_t alt = {.ss_sp = map + page, .ss_size = SIGNAL_STACK};
+    err = weft__fault() ? -weft__fault_errno : sigaltstack(&alt, &mine.before) != 0 ? -errno : 0;
+    if (err) goto unmap;
+    mine.map = map;
+    return 0;
+unmap:
+    weft__vm_release(map, page + SIGNAL_STACK);
+    return err;
+}
+
+void weft__stack_thread_close(void) {
+    if (!mine.map) return;
+    sigaltstack(&mine.before, NULL);
+    weft__vm_release(mine.map, weft__page_size() + SIGNAL_STACK);
+    mine.map = NULL;
+}

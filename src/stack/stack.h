@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* Stacks: where tasks run. This header is the contract; slab.c says how.
+ *
+ * A stack is a power-of-two piece of a large reserved slab, lowest page a guard. At its top, above the first frame, lie a
+ * struct weft__stack and WEFT_STACK_HEAD bytes for the task that runs on it; so a parked task that uses little stack costs one
+ * page and its page tables. A stack that is given back keeps its memory and is handed out again, last in, first out. */
+#ifndef WEFT_SRC_STACK_H
+#define WEFT_SRC_STACK_H
+
+#include "base/base.h"
+
+#define WEFT_STACK_MIN ((size_t)16 << 10)
+#define WEFT_STACK_DEFAULT ((size_t)256 << 10)
+#define WEFT_STACK_MAX ((size_t)1 << 30)
+#define WEFT_STACK_HEAD 384    /* bytes at the top for the task; the task layer asserts that it fits */
+#define WEFT_STACK_CLASSES 17  /* 16 KiB << 0 … 16 KiB << 16 */
+#define WEFT_STACK_MAGAZINE 64 /* stacks that move between a slot and the shared pool at once */
+
+#define WEFT_STACK_CANARY 64   /* bytes above the guard page that are watched where guards do not work */
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WEFT_STACK_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WEFT_STACK_ASAN 1
+#endif
+#endif
+
+typedef struct weft__stack_slab weft__stack_slab;
+typedef struct weft__stack weft__stack;
+struct weft__stack {
+    weft__stack *next;     /* owner of the list it is on */
+    weft__stack *magazine; /* next magazine in the shared pool; under the pool's lock */
+    char *low;             /* lowest usable byte, above the guard; fixed */
+    char *high;            /* frames begin below this, 64-byte aligned; fixed */
+    void *fiber;           /* sanitizer's handle, context.h; NULL without one */
+    weft__stack_slab *slab;      /* fixed */
+    uint32_t valgrind_id;  /* fixed */
+    uint32_t count;        /* first of a magazine: how many; under the pool's lock */
+    uint8_t size_class;    /* fixed */
+    uint8_t guards;        /* weft__stack_info.guards of this one; fixed */
+};
+
+/* Stacks with guards that nobody has touched yet, side by side. */
+typedef struct weft__stack_fresh {
+    weft__stack_slab *slab;
+    uint32_t index, left;
+    int guards;
+} weft__stack_fresh;
+
+/* Warm stacks of one slot, one list per size class, and the fresh ones it has taken. Touched by the slot's owner only; zeroed
+ * memory is an empty cache. */
+typedef struct weft__stack_cache {
+    weft__stack *free[WEFT_STACK_CLASSES];
+    uint32_t count[WEFT_STACK_CLASSES];
+    weft__stack_fresh fresh[WEFT_STACK_CLASSES];
+} weft__stack_cache;
+
+/* The class whose stacks reserve at least `size` bytes, guard and top included (0 = WEFT_STACK_DEFAULT); -1: beyond
+ * WEFT_STACK_MAX. */
+int weft__stack_class(size_t size);
+WEFT_INLINE size_t weft__stack_class_size(int cls) {
+    return WEFT_STACK_MIN << cls;
+}
+
+/* Start and end of a runtime: finds out which guards work here, installs the overflow handler; the end returns every mapping
+ * and restores the handler. 0 or -errno. */
+int weft__stack_pool_open(void);
+void weft__stack_pool_close(void);
+/* On each worker thread, before it runs on a stack, and at its end: the alternate signal stack. 0 or -errno. */
+int weft__stack_thread_open(void);
+void weft__stack_thread_close(void);
+
+/* The task's place at the top of the stack, 64-byte aligned, WEFT_STACK_HEAD bytes. */
+WEFT_INLINE void *weft__stack_head(weft__stack *s) {
+    return s->high;
+}
+
+/* Slow parts of get and put. refill: a recycled magazine from the pool or one fresh stack; false = no memory, nothing changed.
+ * spill: a magazine to the pool. canary_check: dies if the canary is gone. */
+WEFT_COLD bool weft__stack_refill(weft__stack_cache *c, int cls);
+WEFT_COLD void weft__stack_spill(weft__stack_cache *c, int cls);
+WEFT_COLD void weft__stack_canary_check(weft__stack *s);
+/* Forgets what a task that left without returning told AddressSanitizer about its frames. */
+void weft__stack_unpoison(weft__stack *s);
+/* Gives every cached stack back to the pool (a slot that ends); never from one of them. */
+void weft__stack_cache_flush(weft__stack_cache *c);
+
+/* A stack of the class; NULL: no memory. */
+WEFT_INLINE weft__stack *weft__stack_get(weft__stack_cache *c, int cls) {
+    if (unlikely(!c->free[cls]) && !weft__stack_refill(c, cls)) return NULL;
+    weft__stack *s = c->free[cls];
+    c->free[cls] = s->next;
+    c->count[cls]--;
+#ifdef WEFT_STACK_ASAN
+    weft__stack_unpoison(s);
+#endif
+    return s;
+}
+
+/* Gives a stack back. The last one given may still be the one we run on, until the next switch: nothing is unmapped or
+ * discarded here, and a spill keeps it. */
+WEFT_INLINE void weft__stack_put(weft__stack_cache *c, weft__stack *s) {
+    int cls = s->size_class;
+    if (unlikely(s->guards == 1)) weft__stack_canary_check(s);
+    s->next = c->free[cls];
+    c->free[cls] = s;
+    if (unlikely(++c->count[cls] >= 4 * WEFT_STACK_MAGAZINE)) weft__stack_spill(c, cls);
+}
+
+/* Calls fn for every stack that was ever handed out (their memory stays valid until the pool closes), from any thread. */
+void weft__stack_each(void (*fn)(weft__stack *s, void *arg), void *arg);
+
+/* For the stats. */
+typedef struct weft__stack_info {
+    uint64_t stacks;   /* handed out at least once */
+    uint64_t mappings; /* that the kernel keeps for them */
+    int guards;        /* the weakest in use: 3 = guard regions, 2 = protected pages, 1 = canaries */
+} weft__stack_info;
+void weft__stack_info_get(weft__stack_info *out);
+
+/* Who runs on a stack, for the overflow report. Supplied by the task layer; async-signal-safe. */
+typedef struct weft__who {
+    uint64_t id;      /* 0 = nobody */
+    const char *name; /* NULL = none */
+    void *fn, *site;  /* the task's function; the return address of its spawn */
+} weft__who;
+extern void (*weft__stack_who)(weft__stack *s, weft__who *out);
+/* Called when the pool closes, for each stack whose `fiber` is not NULL. Supplied by the context layer; NULL: none to drop. */
+extern void (*weft__stack_fiber_drop)(void *fiber);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/* Cancellation: finding everybody who waits in a scope, and telling them once. The rules are in task.h and park.h. */
+#include "task/task.h"
+
+weft__scope weft__root;
+static weft__scope shards[WEFT_ROOT_SHARDS];
+
+/* ---- is it cancelled? ---- */
+
+int weft__scope_cause(const weft__scope *s) {
+    for (; s; s = s->parent) {
+        int cause = weft__load(&s->cause, acquire); /* pairs with the CAS in weft__scope_cancel */
+        if (cause) return cause;
+    }
+    return 0;
+}
+
+int weft__cancel_look(weft__block *b) {
+    uint64_t epoch = weft__load(&weft__rt.epoch, acquire); /* before the causes: a later one raises it again */
+    if (weft__scope_cause(b->scope)) return WEFT_ECANCELED;
+    weft__store(&b->epoch, epoch, relaxed); /* the waiter's own */
+    return 0;
+}
+
+/* ---- the tree ---- */
+
+/* Where a scope is listed: at its parent; directly below the root, at one of the shards. */
+static weft__scope *list_at(weft__scope *s) {
+    if (s->parent && s->parent != &weft__root) return s->parent;
+    return &shards[((uintptr_t)s >> 6) % WEFT_ROOT_SHARDS];
+}
+
+/* Lists the scope and those around it, outermost first, so that two locks are never held (S4). */
+static void list(weft__scope *s) {
+    weft__scope *at = list_at(s);
+    if (s->parent && s->parent != &weft__root) list(s->parent);
+    weft__lock_take(&at->lock);
+    if (!s->listed) {
+        s->listed = true;
+        s->prev = NULL;
+        s->next = at->kids;
+        if (s->next) s->next->prev = s;
+        at->kids = s;
+    }
+    weft__lock_leave(&at->lock);
+}
+
+void weft__scope_unlist(weft__scope *s) {
+    weft__scope *at = list_at(s);
+    weft__lock_take(&at->lock);
+    if (s->next) s->next->prev = s->prev;
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        at->kids = s->next;
+    s->listed = false;
+    weft__lock_leave(&at->lock);
+}
+
+void weft__block_link(weft__block *b) {
+    weft__scope *home = b->home;
+    list(home);
+    weft__lock_take(&home->lock);
+    b->prev = NULL;
+    b->next = home->blocks;
+    if (b->next) b->next->prev = b;
+    home->blocks = b;
+    weft__lock_leave(&home->lock);
+    b->linked = WEFT_LINK_LIST;
+}
+
+void weft__block_unlink(weft__block *b) {
+    weft__scope *home = b->home;
+    weft__lock_take(&home->lock);
+    if (b->next) b->next->prev = b->prev;
+    if (b->prev)
+        b->prev->next = b->next;
+    else
+        home->blocks = b->next;
+    weft__lock_leave(&home->lock);
+}
+
+/* ---- telling them ---- */
+
+static void interrupt_all(weft__scope *s, weft__slot *slot) {
+    if (s->owner) weft__interrupt(s->owner, WEFT_ECANCELED, slot); /* the opener's own code is inside */
+    for (weft__block *b = s->blocks; b; b = b->next) weft__interrupt(b, WEFT_ECANCELED, slot);
+}
+
+/* Everybody below `top`, in pre-order, with the locks of the path held (S4) and without recursion. */
+static void walk(weft__scope *top, weft__slot *slot) {
+    weft__scope *s = top;
+    weft__lock_take(&s->lock);
+    for (;;) {
+        interrupt_all(s, slot);
+        if (s->kids) {
+            s = s->kids;
+            weft__lock_take(&s->lock);
+            continue;
+        }
+        while (s != top && !s->next) {
+            weft__scope *up = list_at(s);
+            weft__lock_leave(&s->lock);
+            s = up;
+        }
+        weft__scope *next = s == top ? NULL : s->next;
+        weft__lock_leave(&s->lock);
+        if (!next) return;
+        s = next;
+        weft__lock_take(&s->lock);
+    }
+}
+
+void weft__scope_cancel(weft__scope *s, int cause, weft__slot *slot) {
+    int32_t none = 0;
+    if (!weft__cas(&s->cause, &none, cause, acq_rel)) return; /* pairs with weft__scope_cause */
+    weft__add(&weft__rt.epoch, 1, seq_cst);                   /* P3: before the look at the blocks */
+    weft__fence_after_rmw();
+    walk(s, slot);
+}
+
+static void interrupt_stack(weft__stack *st, void *slot) {
+    weft__task *t = weft__stack_head(st);
+    weft__interrupt(&t->b, WEFT_ECANCELED, slot);
+}
+
+/* Every task is in the root scope; those with a stack of their own are found at its top, those that run inside weft_scope_end
+ * through the tree. */
+void weft__root_cancel(void) {
+    int32_t none = 0;
+    if (!weft__cas(&weft__root.cause, &none, WEFT_ECANCELED, acq_rel)) return; /* as in weft__scope_cancel */
+    weft__add(&weft__rt.epoch, 1, seq_cst);
+    weft__fence_after_rmw();
+    weft__stack_each(interrupt_stack, NULL);
+    for (int i = 0; i < WEFT_ROOT_SHARDS; i++) walk(&shards[i], NULL);
+}

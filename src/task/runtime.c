@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* Starting and stopping. One runtime at a time, in static memory; the phase says where it is:
+ *
+ *     NONE -> STARTING -> RUNNING   weft_start (STARTING -> NONE: it failed)
+ *     RUNNING -> STOPPING -> NONE   weft_stop (STOPPING stays if a task does not end in time)
+ *
+ * Stopping: the root is cancelled, then everything that is alive is waited for, then the workers end, then the memory goes. A plain
+ * thread that spawns at this moment either is counted before the last look, or sees that the root is cancelled. */
+#include <stdlib.h>
+
+#include "task/task.h"
+#include "time/clock.h"
+
+#include "chan/chan.h"
+
+static weft__lock starting; /* weft_start and weft_stop exclude each other */
+
+int weft__runtime_phase(void) {
+    return weft__load(&weft__rt.phase, seq_cst); /* pairs with the stores below; with foreign_spawned before it */
+}
+
+static void set_phase(int phase) {
+    weft__store(&weft__rt.phase, phase, seq_cst);
+}
+
+/* ---- configuration ---- */
+
+static int configure(const weft_config *c) {
+    static const weft_config defaults;
+    if (!c) c = &defaults;
+    if (c->workers < 0 || c->workers > WEFT_SLOTS_MAX) {
+        weft__say("weft_config.workers is %d; it must be 1 to %d, or 0 for the CPUs there are", c->workers, WEFT_SLOTS_MAX);
+        return WEFT_EINVAL;
+    }
+    int cls = weft__stack_class(c->stack_size);
+    if (cls < 0) {
+        weft__say("weft_config.stack_size is %zu bytes; at most %zu are possible", c->stack_size, WEFT_STACK_MAX);
+        return WEFT_EINVAL;
+    }
+    if (c->max_threads < 0) {
+        weft__say("weft_config.max_threads is %d; it must be positive, or 0 for %d", c->max_threads, WEFT_THREADS_MAX);
+        return WEFT_EINVAL;
+    }
+    int slots = c->workers ? c->workers : weft__cpu_count();
+    weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
+    weft__rt.many = weft__rt.slots > 1;
+    weft__rt.size_class = cls;
+    weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;
+    weft__rt.search = c->search == 0 ? 20 * WEFT_US : c->search < 0 ? 0 : c->search;
+    weft__lock_strict(c->search < 0);
+    return 0;
+}
+
+/* ---- slots ---- */
+
+static size_t slots_bytes(void) {
+    size_t page = weft__page_size();
+    return ((size_t)weft__rt.slots * sizeof(weft__slot) + page - 1) & ~(page - 1);
+}
+
+static int open_slots(void) {
+    weft__rt.slot = weft__vm_reserve(slots_bytes(), weft__page_size());
+    if (!weft__rt.slot) return WEFT_ENOMEM;
+    int64_t now = weft__clock_now();
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__slot *s = &weft__rt.slot[i];
+        s->index = i;
+        s->random = 0x9e3779b9u * (uint32_t)(i + 1) | 1;
+        s->budget = WEFT_BUDGET;
+        s->last_id = (uint64_t)(i + 1); /* ids of slot i are i + 1 modulo slots + 1; those from outside 0 */
+        weft__store(&s->now, now, relaxed); /* nobody else is there yet */
+        weft__wheel_init(&s->wheel, now);
+    }
+    return 0;
+}
+
+static void close_slots(void) {
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__slot *s = &weft__rt.slot[i];
+        weft__add(&weft__rt.foreign_spawned, weft__load(&s->spawned, relaxed), relaxed); /* the sums live on, equal */
+        weft__add(&weft__rt.foreign_done, weft__load(&s->done, relaxed), relaxed);
+        weft__cache_flush(&weft__rt.fresh_slab, &s->fresh);
+        weft__cache_flush(&weft__chan_slab, &s->chans);
+        weft__stack_cache_flush(&s->stacks);
+    }
+    weft__vm_release(weft__rt.slot, slots_bytes());
+    weft__rt.slot = NULL;
+}
+
+/* ---- who runs on a stack, for the overflow report ---- */
+
+static void who(weft__stack *st, weft__who *out) {
+    weft__task *t = weft__stack_head(st), *cur = weft__self()->cur;
+    if (cur && cur->stack == st) t = cur; /* one that runs inside another's weft_scope_end */
+    *out = (weft__who){.id = t->id, .fn = (void *)(uintptr_t)t->fn, .site = t->site};
+    if (t->extra && t->extra->name[0]) out->name = t->extra->name;
+}
+
+/* ---- start ---- */
+
+static void clear(void) {
+    weft__store(&weft__rt.draining, false, relaxed); /* nobody else is there */
+    weft__store(&weft__rt.stopping, false, relaxed);
+    weft__store(&weft__rt.no_stacks, false, relaxed);
+    weft__store(&weft__rt.idle, 0, relaxed);
+    weft__store(&weft__rt.searching, 0, relaxed);
+    weft__store(&weft__rt.napper, NULL, relaxed);
+    weft__store(&weft__rt.takeovers, 0, relaxed);
+    weft__store(&weft__rt.foreign_id, 0, relaxed);
+    weft__store(&weft__root.cause, 0, relaxed);
+    weft__store(&weft__rt.epoch, weft__load(&weft__rt.epoch, relaxed) + 1, relaxed);
+    weft__rt.fresh_slab.size = sizeof(weft__fresh);
+    weft__rt.handle_slab.size = (sizeof(weft_task) + WEFT_LINE - 1) & ~(size_t)(WEFT_LINE - 1);
+    weft__rt.handle_slab.link_at = offsetof(weft_task, slab_link);
+    weft__stack_who = who;
+    weft__stack_fiber_drop = weft__san_fiber_drop;
+}
+
+static int start(const weft_config *cfg) {
+    int err = configure(cfg);
+    if (err) return err;
+    clear();
+    weft__barrier_init();
+    if ((err = weft__stack_pool_open()) < 0) return err;
+    if ((err = open_slots()) < 0) goto no_slots;
+    weft__idle_open();
+    weft__clock_moved = weft__idle_kick;
+    if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
+    return 0;
+no_worker:
+    weft__clock_moved = NULL;
+    close_slots();
+no_slots:
+    weft__stack_pool_close();
+    return err;
+}
+
+int weft_start(const weft_config *cfg) {
+    weft__lock_take(&starting);
+    int err = WEFT_EALREADY;
+    if (weft__runtime_phase() == WEFT_PHASE_NONE) {
+        set_phase(WEFT_PHASE_STARTING);
+        err = start(cfg);
+        set_phase(err ? WEFT_PHASE_NONE : WEFT_PHASE_RUNNING);
+    }
+    weft__lock_leave(&starting);
+    return err;
+}
+
+/* ---- stop ---- */
+
+/* Waits until no root task is alive. */
+static int drain(weft_deadline deadline) {
+    weft__store(&weft__rt.draining, true, seq_cst); /* pairs with weft__root_done, weft__foreign_done */
+    weft__heavy_barrier();
+    for (;;) {
+        uint32_t seen = weft__load(&weft__rt.drained, acquire); /* pairs with weft__root_drained */
+        if (!weft__root_alive()) return 0;
+        if (deadline.ns && deadline.ns <= weft__clock_now()) return WEFT_ETIMEDOUT;
+        weft__futex_wait(&weft__rt.drained, seen, deadline.ns);
+    }
+}
+
+static int stop(weft_deadline deadline) {
+    set_phase(WEFT_PHASE_STOPPING);
+    weft__root_cancel();
+    int err = drain(deadline);
+    if (err) return err;
+    weft__workers_stop();
+    weft__clock_moved = NULL;
+    close_slots();
+    weft__stack_pool_close();
+    set_phase(WEFT_PHASE_NONE);
+    return 0;
+}
+
+int weft_stop(weft_deadline deadline) {
+    if (weft__self() != &weft__nobody) return WEFT_EINVAL;
+    weft__lock_take(&starting);
+    int err = weft__runtime_phase() == WEFT_PHASE_NONE ? WEFT_ETERMINATED : stop(deadline);
+    weft__lock_leave(&starting);
+    return err;
+}
+
+/* ---- running a function in it ---- */
+
+int weft_block_on(weft_fn *fn, void *arg) {
+    if (weft__self() != &weft__nobody) return fn(arg);
+    weft_task *t;
+    int result, err = weft_task_start(&t, fn, arg, NULL);
+    if (err) return err;
+    while ((err = weft_task_join(t, &result, WEFT_FOREVER)) == WEFT_ECANCELED) {
+        /* a scope of this thread was cancelled: the task is told, and waited for all the same */
+        weft_task_cancel(t);
+        weft__block *b = weft__thread_block();
+        weft__scope *inner = b->scope;
+        b->scope = NULL;
+        err = weft_task_join(t, &result, WEFT_FOREVER);
+        b->scope = inner;
+        break;
+    }
+    return err ? err : result;
+}
+
+int weft_run(weft_fn *main, void *arg, const weft_config *cfg) {
+    int err = weft_start(cfg);
+    if (err) return err;
+    int result = weft_block_on(main, arg);
+    err = weft_stop(WEFT_FOREVER);
+    return err ? err : result;
+}

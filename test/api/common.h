@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of the public API share. */
+#ifndef WEFT_TEST_COMMON_H
+#define WEFT_TEST_COMMON_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <weft.h>
+
+#include "test.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define HOUR (3600 * WEFT_SECOND)
+
+/* Scenarios run with one worker (every order of events is given), two (as many as the smallest machine has), and four. */
+static const int worker_counts[] = {1, 2, 4};
+#define EACH_WORKERS(w) for (int w##_at = 0, w = 1; w##_at < 3 && (w = worker_counts[w##_at], 1); w##_at++)
+
+static inline int run_on(int workers, weft_fn *fn, void *arg) {
+    weft_config cfg = {.workers = workers, .stack_size = 0, .max_threads = 0, .search = 0};
+    return weft_run(fn, arg, &cfg);
+}
+
+/* fn(NULL) on each number of workers; it returns 0. */
+static inline void run_each(weft_fn *fn) { EACH_WORKERS(w) CHECK_EQ(run_on(w, fn, NULL), 0); }
+
+static inline int set_up(int workers) {
+    weft_config cfg = {.workers = workers, .stack_size = 0, .max_threads = 0, .search = 0};
+    return weft_start(&cfg);
+}
+
+struct reached {
+    atomic_int *at;
+    int want;
+};
+static inline bool reached(void *arg) {
+    struct reached *r = arg;
+    return atomic_load(r->at) >= r->want;
+}
+/* Waits in a task, or in a plain thread, until *at >= want. */
+static inline void task_wait(atomic_int *at, int want) {
+    struct reached r = {at, want};
+    test_task_until(reached, &r);
+}
+static inline void thread_wait(atomic_int *at, int want) {
+    struct reached r = {at, want};
+    test_until(reached, &r);
+}
+
+/* After *at >= want, gives those who counted themselves there the chance to get into the wait that follows. With one worker
+ * they are in it for certain; with more it is likely, and the tests that use it are right either way. */
+static inline void task_wait_parked(atomic_int *at, int want) {
+    task_wait(at, want);
+    for (int i = 0; i < 20; i++)
+        weft_yield();
+}
+
+/* Waits for ever (until cancelled) and gives what the wait gave. */
+static inline int wait_for_ever(void *arg) {
+    (void)arg;
+    return weft_sleep(WEFT_FOREVER);
+}
+
+static inline int return_int(void *arg) { return (int)(intptr_t)arg; }
+
+static inline void *as_arg(intptr_t v) { return (void *)v; }
+
+#endif

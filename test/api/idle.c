@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* Idle means idle: a thousand parked tasks, three seconds, no CPU and next to no context switch. */
+#include <time.h>
+
+#include "api/common.h"
+
+#define TASKS 1000
+#define SWITCHES 10           /* in all, those of the thread that measures included */
+#define CPU_NS (15 * WEFT_MS) /* reading /proc twice is most of it */
+#define WINDOW_S 3
+
+static atomic_int parked;
+static weft_chan *silent;
+
+static int park_in_recv(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&parked, 1);
+    return weft_chan_recv(silent, NULL, WEFT_FOREVER);
+}
+
+static int park_in_sleep(void *arg) {
+    atomic_fetch_add(&parked, 1);
+    return weft_sleep_for(HOUR + (intptr_t)arg * WEFT_MS);
+}
+
+static int park_in_select(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&parked, 1);
+    return weft_select(weft_after(HOUR), weft_on_recv(silent, NULL, NULL), weft_on_recv(NULL, NULL, NULL));
+}
+
+static int park_in_scope(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    weft_spawn(&s, park_in_recv, arg);
+    return weft_scope_end(&s);
+}
+
+static void pass(long ns) {
+    struct timespec ts = {.tv_sec = ns / WEFT_SECOND, .tv_nsec = ns % WEFT_SECOND};
+    nanosleep(&ts, NULL);
+}
+
+/* True if the workers have gone to sleep: nothing but our own nap was switched in 20 ms. */
+static bool quiet(void *arg) {
+    (void)arg;
+    long before = test_switches();
+    pass(20 * WEFT_MS);
+    return test_switches() - before <= 2;
+}
+
+struct idle {
+    weft_fn *park;
+    int workers;
+    int64_t search;
+};
+
+static int stay_idle(void *arg) {
+    struct idle *d = arg;
+    weft_config cfg = {.workers = d->workers, .stack_size = 0, .max_threads = 0, .search = d->search};
+    CHECK_EQ(weft_start(&cfg), 0);
+    silent = weft_chan_new(sizeof(int), 0);
+    for (int i = 0; i < TASKS; i++) CHECK_EQ(weft_go(d->park, as_arg(i)), 0);
+    thread_wait(&parked, TASKS);
+    test_until(quiet, NULL);
+    long switches = test_switches();
+    int64_t cpu = test_cpu_ns();
+    pass(WINDOW_S * WEFT_SECOND);
+    cpu = test_cpu_ns() - cpu;
+    switches = test_switches() - switches;
+    printf("%d workers: %ld switches, %lld us of CPU\n", d->workers, switches, (long long)cpu / 1000);
+    CHECK_LE(switches, SWITCHES);
+    CHECK_LE(cpu, CPU_NS);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    weft_chan_unref(silent);
+    return 0;
+}
+
+/* In a child each, so that threads of other tests are not counted. */
+static void check_idle(weft_fn *park, int workers, int64_t search) {
+    if (test_slow_tools() > 1) test_skip("the tools have threads and work of their own");
+    struct idle d = {park, workers, search};
+    CHECK_CHILD_ARG(stay_idle, &d);
+}
+
+TEST_SOLO(idle, a_thousand_receivers_cost_nothing) { check_idle(park_in_recv, 2, 0); }
+
+TEST_SOLO(idle, a_thousand_sleepers_cost_nothing) { check_idle(park_in_sleep, 2, 0); }
+
+TEST_SOLO(idle, a_thousand_selects_cost_nothing) { check_idle(park_in_select, 4, 0); }
+
+TEST_SOLO(idle, a_thousand_open_scopes_cost_nothing) { check_idle(park_in_scope, 1, 0); }
+
+TEST_SOLO(idle, without_searching_it_is_the_same) { check_idle(park_in_recv, 4, -1); }
+
+TEST_SOLO(idle, with_long_searching_it_is_the_same) { check_idle(park_in_sleep, 2, 2 * WEFT_MS); }

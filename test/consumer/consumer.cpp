@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// A program of somebody else: uses what is installed, as C++17.
+#include <cstdio>
+#include <weft.h>
+
+struct args {
+    weft_chan *out;
+    int n;
+};
+
+static int square(void *arg) {
+    args *a = static_cast<args *>(arg);
+    int v = a->n * a->n;
+    return weft_chan_send(a->out, &v, WEFT_FOREVER);
+}
+
+static int app(void *) {
+    weft_chan *c = weft_chan_new(sizeof(int), 0);
+    weft_scope s;
+    int sum = 0;
+    weft_scope_begin(&s, nullptr);
+    for (int i = 0; i < 8; i++)
+        weft_spawn_with(&s, square, args{c, i});
+    for (int i = 0; i < 8; i++) {
+        int v = 0;
+        bool open = false;
+        if (weft_select(weft_after(10 * WEFT_SECOND), weft_on_recv(c, &v, &open)) != 0 || !open) return 1;
+        sum += v;
+    }
+    int rc = weft_scope_end(&s);
+    weft_chan_unref(c);
+    std::printf("weft %s: %d\n", weft_version(), sum);
+    return rc == 0 && sum == 140 ? 0 : 1;
+}
+
+int main() { return weft_run(app, nullptr, nullptr); }

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* Every operation of a running runtime with the nth allocation or system call failing: an error is returned, nothing is half
+ * done, and the same operation works afterwards. */
+#include "fault/common.h"
+
+enum { CALLS = 40 }; /* operations make fewer; what comes after them is some worker's wait */
+
+static atomic_int ran;
+
+static int count_run(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&ran, 1);
+    return 0;
+}
+
+static int count_and_yield(void *arg) {
+    weft_yield();
+    return count_run(arg);
+}
+
+/* An operation: does it once, checks that all is well for the result it got, and returns that. It calls disarm() before it waits
+ * for anything that needs the memory it may have been refused. */
+typedef int op(void);
+
+static void disarm(void) { weft__fault_arm(0, false); }
+
+static const weft_scope_opts keep_going = {.deadline = {0}, .on_error = WEFT_KEEP_GOING};
+
+/* Spawns n times by `spawn_one`; everything accepted must run, the rest be reported. */
+static int spawn_all(int n, int (*spawn_one)(weft_scope *)) {
+    weft_scope s;
+    int accepted = 0, error = 0;
+    atomic_store(&ran, 0);
+    weft_scope_begin(&s, &keep_going);
+    for (int i = 0; i < n; i++) {
+        int rc = spawn_one(&s);
+        accepted += rc == 0;
+        error = error ? error : rc;
+    }
+    disarm();
+    CHECK_EQ(weft_scope_end(&s), error);
+    CHECK_EQ(atomic_load(&ran), accepted);
+    CHECK_EQ(accepted == n, error == 0);
+    return error;
+}
+
+static int spawn_plain(weft_scope *s) { return weft_spawn(s, count_run, NULL); }
+
+static int op_spawn(void) { return spawn_all(500, spawn_plain); }
+
+static int spawn_parking(weft_scope *s) { return weft_spawn(s, count_and_yield, NULL); }
+
+static int op_spawn_parking(void) { return spawn_all(300, spawn_parking); }
+
+static int spawn_big_copy(weft_scope *s) {
+    char big[4096] = "";
+    return weft_spawn_copy(s, count_run, big, sizeof big);
+}
+
+static int op_spawn_copy(void) { return spawn_all(3, spawn_big_copy); }
+
+static int spawn_formatted(weft_scope *s) {
+    return weft_spawnf(s, count_run, NULL, "a name of some length, number %d, %0200d", 1, 2);
+}
+
+static int op_spawnf(void) { return spawn_all(3, spawn_formatted); }
+
+static int spawn_named_big(weft_scope *s) {
+    weft_task_opts o = {.name = "large", .stack_size = 8 << 20};
+    return weft_spawn_opts(s, count_and_yield, NULL, &o);
+}
+
+static int op_spawn_opts(void) { return spawn_all(3, spawn_named_big); }
+
+static int op_cancel_all(void) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, wait_for_ever, NULL), 0);
+    int rc = spawn_formatted(&s);
+    disarm();
+    if (rc) /* a refused child is a failed child: it ends the others */
+        CHECK_EQ(weft_sleep(WEFT_FOREVER), WEFT_ECANCELED);
+    else
+        weft_scope_cancel(&s);
+    CHECK_EQ(weft_scope_end(&s), rc);
+    return rc;
+}
+
+static int op_go_copy(void) {
+    char big[4096] = "";
+    atomic_store(&ran, 0);
+    int rc = weft_go_copy(count_run, big, sizeof big);
+    disarm();
+    if (rc == 0) task_wait(&ran, 1);
+    return rc;
+}
+
+static int op_task_start(void) {
+    weft_task *t = NULL;
+    weft_task_opts o = {.name = "started", .stack_size = 0};
+    int result = 0, rc = weft_task_start(&t, return_int, as_arg(5), &o);
+    disarm();
+    if (rc) return rc;
+    CHECK_EQ(weft_task_join(t, &result, WEFT_FOREVER), 0);
+    CHECK_EQ(result, 5);
+    return 0;
+}
+
+static int op_chan_new(void) {
+    weft_chan *c = weft_chan_new(24, 100);
+    disarm();
+    if (!c) return WEFT_ENOMEM;
+    char v[24] = "x";
+    CHECK_EQ(weft_chan_send(c, v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_chan_recv(c, v, WEFT_FOREVER), 0);
+    weft_chan_unref(c);
+    return 0;
+}
+
+static weft_chan *ready, *silent; /* one with room for an element, one nobody uses */
+
+static int select_among(int n, weft_deadline deadline) {
+    weft_case k[64];
+    int v = 3;
+    for (int i = 0; i < n; i++) k[i] = weft_on_recv(silent, &v, NULL);
+    if (!deadline.ns) k[n / 2] = weft_on_send(ready, &v);
+    int rc = weft_selectv(k, (size_t)n, deadline);
+    disarm();
+    CHECK_EQ(weft_chan_len(ready), rc == n / 2 ? 1 : 0); /* done, or not done */
+    if (rc == n / 2) CHECK_EQ(weft_chan_recv(ready, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(v, 3);
+    return rc >= 0 || rc == WEFT_ETIMEDOUT ? 0 : rc;
+}
+
+static int op_select_32(void) { return select_among(32, WEFT_FOREVER); }
+
+static int op_select_64_parked(void) { return select_among(64, weft_after(50 * WEFT_US)); }
+
+static int op_select_few(void) { return select_among(4, WEFT_FOREVER); }
+
+static int op_waits(void) {
+    int v = 1;
+    CHECK_EQ(weft_chan_recv(silent, &v, weft_after(20 * WEFT_US)), WEFT_ETIMEDOUT);
+    CHECK_EQ(weft_sleep_for(20 * WEFT_US), 0);
+    CHECK_EQ(weft_chan_send(ready, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_chan_recv(ready, &v, WEFT_FOREVER), 0);
+    disarm();
+    return 0;
+}
+
+static int op_scope_deadline(void) {
+    weft_scope s;
+    weft_scope_opts o = {.deadline = weft_after(50 * WEFT_US), .on_error = WEFT_KEEP_GOING};
+    weft_scope_begin(&s, &o);
+    int rc = weft_spawn(&s, wait_for_ever, NULL);
+    disarm();
+    CHECK_EQ(weft_sleep(WEFT_FOREVER), WEFT_ECANCELED);
+    int end = weft_scope_end(&s);
+    CHECK_EQ(end, rc && rc != WEFT_ECANCELED ? rc : WEFT_ETIMEDOUT);
+    return rc == WEFT_ECANCELED ? 0 : rc;
+}
+
+static const struct {
+    const char *name;
+    op *fn;
+    bool may_fail; /* it needs memory; the others must not be disturbed at all */
+} ops[] = {
+    {"spawn", op_spawn, true},
+    {"spawn, parking", op_spawn_parking, true},
+    {"spawn_copy", op_spawn_copy, true},
+    {"spawnf", op_spawnf, true},
+    {"spawn_opts", op_spawn_opts, true},
+    {"spawnf, cancelling", op_cancel_all, true},
+    {"go_copy", op_go_copy, true},
+    {"task_start", op_task_start, true},
+    {"chan_new", op_chan_new, true},
+    {"select of 32", op_select_32, true},
+    {"select of 64, parked", op_select_64_parked, true},
+    {"select of 4", op_select_few, false},
+    {"waits", op_waits, false},
+    {"scope with a deadline", op_scope_deadline, true},
+};
+
+static void run_op(size_t i, bool sticky) {
+    CHECK_MSG(ops[i].fn() == 0, "%s fails without a fault", ops[i].name);
+    for (long n = 1; n <= CALLS; n++) {
+        weft__fault_arm(n, sticky);
+        int rc = ops[i].fn();
+        disarm();
+        CHECK_MSG(rc == 0 || (ops[i].may_fail && is_fault(rc)), "%s, call %ld failed%s: gave %d", ops[i].name, n,
+                  sticky ? " and all after" : "", rc);
+        rc = ops[i].fn();
+        CHECK_MSG(rc == 0, "%s, after call %ld failed%s: gives %d", ops[i].name, n, sticky ? " and all after" : "", rc);
+    }
+}
+
+static int run_all(void *arg) {
+    (void)arg;
+    ready = weft_chan_new(sizeof(int), 1);
+    silent = weft_chan_new(sizeof(int), 0);
+    for (size_t i = 0; i < COUNT(ops); i++) {
+        run_op(i, false);
+        run_op(i, true);
+    }
+    weft_chan_unref(ready);
+    weft_chan_unref(silent);
+    return 0;
+}
+
+TEST(fault_ops, every_operation_fails_cleanly_in_a_task) {
+    run_each(run_all);
+    struct holdings before = holdings();
+    run_each(run_all);
+    check_holdings(before, 10);
+}
+
+TEST(fault_ops, every_operation_fails_cleanly_in_a_plain_thread) {
+    EACH_WORKERS(w) {
+        CHECK_EQ(set_up(w), 0);
+        for (size_t i = 0; i < COUNT(ops); i++) {
+            if (ops[i].fn == op_go_copy) /* waits as only a task can */
+                continue;
+            run_op(i, false);
+            run_op(i, true);
+        }
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+}
+
+/* ---- a refusal is really an error ---- */
+
+static int refuse_each(void *arg) {
+    (void)arg;
+    weft_scope s;
+    char big[4096] = "";
+    weft_case k[40];
+    weft_task *t = NULL;
+    int v = 0;
+    for (int i = 0; i < 40; i++) k[i] = weft_on_recv(silent, &v, NULL);
+    weft_scope_begin(&s, &keep_going);
+    weft__fault_arm(1, true);
+    weft_chan *c = weft_chan_new(8, 8);
+    int copy = weft_spawn_copy(&s, count_run, big, sizeof big);
+    int named = spawn_formatted(&s);
+    int started = weft_task_start(&t, return_int, NULL, &(weft_task_opts){.name = "x", .stack_size = 0});
+    int chosen = weft_selectv(k, COUNT(k), weft_after(HOUR));
+    disarm();
+    CHECK(!c);
+    CHECK_EQ(copy, WEFT_ENOMEM);
+    CHECK_EQ(named, WEFT_ENOMEM);
+    CHECK_EQ(started, WEFT_ENOMEM);
+    CHECK_EQ(chosen, WEFT_ENOMEM);
+    CHECK_EQ(weft_scope_end(&s), WEFT_ENOMEM);
+    return 0;
+}
+
+static int refuse_in_task(void *arg) {
+    silent = weft_chan_new(sizeof(int), 0);
+    int rc = refuse_each(arg);
+    weft_chan_unref(silent);
+    return rc;
+}
+
+TEST(fault_ops, without_memory_the_answer_is_enomem) { run_each(refuse_in_task); }
+
+/* ---- no stacks to be had ---- */
+
+static int storm_without_stacks(void *arg) {
+    (void)arg;
+    weft_scope s;
+    int accepted = 0;
+    atomic_store(&ran, 0);
+    weft_scope_begin(&s, &keep_going);
+    weft__fault_arm(1, true);
+    for (int i = 0; i < 1000; i++) accepted += weft_spawn(&s, count_and_yield, NULL) == 0;
+    weft_scope_end(&s); /* with nothing but the stacks there are: each that ends frees one */
+    disarm();
+    CHECK_EQ(atomic_load(&ran), accepted);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 1000; i++) CHECK_EQ(weft_spawn(&s, count_and_yield, NULL), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(atomic_load(&ran), accepted + 1000);
+    return 0;
+}
+
+TEST(fault_ops, accepted_tasks_run_although_no_more_stacks_can_be_had) { run_each(storm_without_stacks); }

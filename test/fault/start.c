@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* Starting, running and stopping while memory, threads and system calls fail one after the other. */
+#include "fault/common.h"
+
+static int small_main(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_chan *c = weft_chan_new(sizeof(int), 1);
+    int v = 7, got = 0;
+    CHECK(c);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, return_int, as_arg(1)), 0);
+    CHECK_EQ(weft_chan_send(c, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_chan_recv(c, &got, WEFT_FOREVER), 0);
+    CHECK_EQ(got, 7);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    weft_chan_unref(c);
+    return 12;
+}
+
+/* It works as if nothing had happened. */
+static void check_sound(void) { CHECK_EQ(run_on(2, small_main, NULL), 12); }
+
+static int do_nothing(void *arg) {
+    (void)arg;
+    return 12;
+}
+
+/* Calls that a start, a task and a stop make, when none fails. */
+static long calls_of_a_run(int workers) {
+    weft__fault_arm(1000000, false);
+    CHECK_EQ(run_on(workers, do_nothing, NULL), 12);
+    long n = weft__fault_calls();
+    weft__fault_arm(0, false);
+    CHECK_GT(n, 3);           /* else the hook is not in place */
+    return n < 200 ? n : 200; /* waits count as well; there may be many */
+}
+
+static void start_with_fault(int workers, long n, bool sticky) {
+    weft__fault_arm(n, sticky);
+    int rc = set_up(workers);
+    weft__fault_arm(0, false);
+    CHECK_MSG(rc == 0 || is_fault(rc), "call %ld%s failed: weft_start gave %d", n, sticky ? " and all after" : "", rc);
+    if (rc == 0) {
+        CHECK_EQ(weft_block_on(small_main, NULL), 12); /* it found another way, and is whole */
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    } else {
+        CHECK_EQ(weft_stop(WEFT_FOREVER), WEFT_ETERMINATED); /* nothing half done */
+        CHECK_EQ(weft_go(do_nothing, NULL), WEFT_ETERMINATED);
+    }
+}
+
+TEST(fault_start, start_fails_cleanly_at_every_call) {
+    check_sound();
+    EACH_WORKERS(w) {
+        long calls = calls_of_a_run(w);
+        struct holdings before = holdings();
+        for (int sticky = 0; sticky < 2; sticky++)
+            for (long n = 1; n <= calls; n++) start_with_fault(w, n, sticky);
+        check_holdings(before, 10);
+        check_sound();
+    }
+}
+
+static atomic_int ran;
+
+static int count_run(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&ran, 1);
+    weft_yield();
+    return 0;
+}
+
+TEST(fault_start, the_first_failure_of_all_makes_start_fail) {
+    weft__fault_arm(1, true);
+    int rc = set_up(2);
+    weft__fault_arm(0, false);
+    CHECK_MSG(is_fault(rc), "%d", rc);
+    check_sound();
+}
+
+TEST(fault_start, run_fails_cleanly_at_every_call) {
+    check_sound();
+    EACH_WORKERS(w) {
+        long calls = calls_of_a_run(w);
+        struct holdings before = holdings();
+        for (long n = 1; n <= calls; n++) {
+            weft__fault_arm(n, false);
+            int rc = run_on(w, do_nothing, NULL);
+            weft__fault_arm(0, false);
+            CHECK_MSG(rc == 12 || is_fault(rc), "call %ld failed: weft_run gave %d", n, rc);
+        }
+        check_holdings(before, 10);
+        check_sound();
+    }
+}
+
+/* A program that takes errors as they come: what is accepted runs, the rest is reported. */
+static int careful_main(void *arg) {
+    (void)arg;
+    weft_scope s;
+    int accepted = 0, root = 0;
+    weft_scope_opts o = {.deadline = {0}, .on_error = WEFT_KEEP_GOING};
+    weft_scope_begin(&s, &o);
+    for (int i = 0; i < 200; i++) {
+        int rc = i % 3 ? weft_spawn(&s, count_run, NULL) : weft_spawnf(&s, count_run, NULL, "task %d", i);
+        CHECK(rc == 0 || is_fault(rc));
+        accepted += rc == 0;
+        rc = i % 10 ? 1 : weft_go(count_run, NULL);
+        CHECK(rc >= 0 || is_fault(rc));
+        root += rc == 0;
+    }
+    weft_chan *c = weft_chan_new(8, 100);
+    weft_chan_unref(c);
+    int rc = weft_scope_end(&s);
+    CHECK_EQ(rc == 0, accepted == 200);
+    task_wait(&ran, accepted + root);
+    return accepted;
+}
+
+TEST(fault_start, a_run_survives_failures_at_every_call) {
+    check_sound();
+    EACH_WORKERS(w) {
+        struct holdings before = holdings();
+        for (long n = 1; n <= 60; n++) {
+            atomic_store(&ran, 0);
+            weft__fault_arm(n, false);
+            int rc = run_on(w, careful_main, NULL);
+            weft__fault_arm(0, false);
+            CHECK_MSG(rc >= 0 || is_fault(rc), "call %ld failed: weft_run gave %d", n, rc);
+        }
+        check_holdings(before, 10);
+        check_sound();
+    }
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* Channels under everything at once: sends, receives and selects with and without deadlines, from tasks and plain threads,
+ * while channels are closed and scopes cancelled. Every element has a number; whoever was told that it was sent, was told the
+ * truth, and it was received exactly once; nobody else received anything. */
+#include <sched.h>
+
+#include "api/common.h"
+
+enum { CHANNELS = 4, ELEMENTS = 20000, TASKS = 12, THREADS = 2 };
+
+static struct round {
+    weft_chan *c[CHANNELS];
+    atomic_int next; /* the next element's number */
+    atomic_uchar sent[ELEMENTS], seen[ELEMENTS];
+    uint64_t seed;
+} r;
+
+static uint64_t actor_seed(int who) {
+    uint64_t s = r.seed + (uint64_t)who * 7919;
+    return test_random_from(&s);
+}
+
+static void saw(int v) {
+    CHECK(v >= 0 && v < ELEMENTS);
+    CHECK_EQ(atomic_fetch_add(&r.seen[v], 1), 0);
+}
+
+static weft_deadline random_deadline(uint64_t *rnd) {
+    switch (test_below(rnd, 6)) {
+    case 0:
+        return WEFT_POLL;
+    case 1:
+        return weft_at(1);
+    case 2:
+    case 3:
+        return weft_after((int64_t)test_below(rnd, 100) * WEFT_US);
+    default:
+        return WEFT_FOREVER;
+    }
+}
+
+static void random_pause(uint64_t *rnd) {
+    uint64_t kind = test_below(rnd, 20);
+    if (kind < 6)
+        weft_self() ? weft_yield() : (void)sched_yield();
+    else if (kind == 6)
+        weft_sleep_for((int64_t)test_below(rnd, 60) * WEFT_US);
+}
+
+/* A result that may be. */
+static void check_result(int rc) {
+    CHECK_MSG(rc >= 0 || rc == WEFT_ECLOSED || rc == WEFT_ETIMEDOUT || rc == WEFT_EAGAIN || rc == WEFT_ECANCELED, "result %d",
+              rc);
+}
+
+static int send_something(uint64_t *rnd) {
+    int v = atomic_fetch_add(&r.next, 1);
+    if (v >= ELEMENTS) return WEFT_ECLOSED; /* the round is over for senders */
+    int rc = weft_chan_send(r.c[test_below(rnd, CHANNELS)], &v, random_deadline(rnd));
+    if (rc == 0) atomic_store(&r.sent[v], 1);
+    return rc;
+}
+
+static int recv_something(uint64_t *rnd) {
+    int v = -1, rc = weft_chan_recv(r.c[test_below(rnd, CHANNELS)], &v, random_deadline(rnd));
+    if (rc == 0)
+        saw(v);
+    else
+        CHECK_EQ(v, -1);
+    return rc;
+}
+
+/* Cases in both directions, the same channel more than once, some disabled. */
+static int select_something(uint64_t *rnd) {
+    enum { MOST = 20 };
+    weft_case k[MOST];
+    int v[MOST], n = 1 + (int)test_below(rnd, test_below(rnd, 8) ? 4 : MOST);
+    bool open[MOST], sends[MOST];
+    for (int i = 0; i < n; i++) {
+        weft_chan *c = test_below(rnd, 10) ? r.c[test_below(rnd, CHANNELS)] : NULL;
+        sends[i] = test_below(rnd, 2);
+        v[i] = sends[i] ? atomic_fetch_add(&r.next, 1) : -1;
+        if (v[i] >= ELEMENTS) return WEFT_ECLOSED;
+        open[i] = false;
+        k[i] = sends[i] ? weft_on_send(c, &v[i]) : weft_on_recv(c, &v[i], test_below(rnd, 2) ? &open[i] : NULL);
+    }
+    int hit = weft_selectv(k, (size_t)n, random_deadline(rnd));
+    CHECK_LT(hit, n);
+    for (int i = 0; i < n; i++)
+        if (!sends[i] && (i != hit || (k[i].open && !open[i]))) CHECK_EQ(v[i], -1);
+    if (hit < 0) return hit;
+    if (sends[hit])
+        atomic_store(&r.sent[v[hit]], 1);
+    else if (!k[hit].open || open[hit])
+        saw(v[hit]);
+    else
+        return WEFT_ECLOSED;
+    return 0;
+}
+
+/* One task or thread: does this and that until it is cancelled, or has met a closed channel often enough. */
+static int act(int who) {
+    uint64_t rnd = actor_seed(who);
+    int closed = 0;
+    while (closed < 20) {
+        uint64_t kind = test_below(&rnd, 10);
+        int rc = kind < 4 ? send_something(&rnd) : kind < 7 ? recv_something(&rnd) : select_something(&rnd);
+        check_result(rc);
+        if (rc == WEFT_ECANCELED) return 0;
+        closed += rc == WEFT_ECLOSED;
+        random_pause(&rnd);
+    }
+    return 0;
+}
+
+static int act_task(void *arg) { return act((int)(intptr_t)arg); }
+
+static void *act_thread(void *arg) {
+    act((int)(intptr_t)arg);
+    return NULL;
+}
+
+/* Breaks things now and then: cancels a scope, or closes a channel. */
+static int break_things(uint64_t *rnd, weft_scope *some) {
+    for (int i = (int)test_below(rnd, 6); i > 0; i--) {
+        weft_sleep_for((int64_t)test_below(rnd, 200) * WEFT_US);
+        if (test_below(rnd, 3) == 0) weft_chan_close(r.c[test_below(rnd, CHANNELS)]);
+        if (test_below(rnd, 4) == 0 && some) {
+            weft_scope_cancel(some);
+            some = NULL;
+        }
+    }
+    return 0;
+}
+
+static void check_elements(void) {
+    for (int i = 0; i < CHANNELS; i++) {
+        int v = -1;
+        while (weft_chan_try_recv(r.c[i], &v) == 0) /* what was sent and nobody has taken */
+            saw(v);
+        CHECK_EQ(weft_chan_try_recv(r.c[i], &v), WEFT_ECLOSED);
+        weft_chan_unref(r.c[i]);
+    }
+    for (int i = 0; i < ELEMENTS; i++)
+        CHECK_MSG(atomic_load(&r.sent[i]) == atomic_load(&r.seen[i]), "element %d: sent %d, received %d", i,
+                  atomic_load(&r.sent[i]), atomic_load(&r.seen[i]));
+}
+
+static int one_round(void *arg) {
+    uint64_t rnd = *(uint64_t *)arg;
+    pthread_t t[THREADS];
+    weft_scope some, rest;
+    memset(&r, 0, sizeof r);
+    r.seed = test_random_from(&rnd);
+    for (int i = 0; i < CHANNELS; i++) {
+        r.c[i] = weft_chan_new(sizeof(int), test_below(&rnd, 2) ? test_below(&rnd, 5) : 0);
+        CHECK(r.c[i]);
+    }
+    weft_scope_begin(&rest, NULL);
+    for (int i = 0; i < TASKS / 2; i++) CHECK_EQ(weft_spawn(&rest, act_task, as_arg(i)), 0);
+    for (int i = 0; i < THREADS; i++) CHECK_EQ(pthread_create(&t[i], NULL, act_thread, as_arg(1000 + i)), 0);
+    weft_scope_opts o = {.deadline = test_below(&rnd, 2) ? weft_after((int64_t)test_below(&rnd, 500) * WEFT_US) : WEFT_FOREVER,
+                         .on_error = 0};
+    weft_scope_begin(&some, &o);
+    for (int i = TASKS / 2; i < TASKS; i++) {
+        int rc = weft_spawn(&some, act_task, as_arg(i));
+        CHECK(rc == 0 || rc == WEFT_ECANCELED);
+    }
+    break_things(&rnd, &some);
+    for (int i = 0; i < CHANNELS; i++) weft_chan_close(r.c[i]);
+    int rc = weft_scope_end(&some);
+    CHECK(rc == 0 || rc == WEFT_ETIMEDOUT);
+    break_things(&rnd, NULL);
+    CHECK_EQ(weft_scope_end(&rest), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
+    check_elements();
+    return 0;
+}
+
+static void race_on(int workers) {
+    uint64_t rnd = test_seed() + (uint64_t)workers;
+    for (long i = test_scale(120, 5); i > 0; i--) {
+        CHECK_EQ(run_on(workers, one_round, &rnd), 0);
+        test_random_from(&rnd);
+    }
+}
+
+TEST_T(chan_stress, every_element_is_received_once_or_reported_unsent_1, 120) { race_on(1); }
+
+TEST_T(chan_stress, every_element_is_received_once_or_reported_unsent_2, 120) { race_on(2); }
+
+TEST_T(chan_stress, every_element_is_received_once_or_reported_unsent_3, 120) { race_on(3); }
+
+TEST_T(chan_stress, every_element_is_received_once_or_reported_unsent_8, 120) { race_on(8); }
+
+/* ---- close and unref, at once, by whoever comes last ---- */
+
+static int use_reference(void *arg) {
+    weft_chan *c = arg;
+    uint64_t rnd = weft_self() + test_seed();
+    for (int rc = 0; rc != WEFT_ECLOSED;) {
+        int v = 1;
+        rc = test_below(&rnd, 2) ? weft_chan_send(c, &v, random_deadline(&rnd)) : weft_chan_recv(c, &v, random_deadline(&rnd));
+        if (test_below(&rnd, 50) == 0) weft_chan_close(c);
+    }
+    weft_chan_unref(c);
+    return 0;
+}
+
+static int drop_references(void *arg) {
+    (void)arg;
+    for (long i = test_scale(500, 20); i > 0; i--) {
+        weft_chan *c = weft_chan_new(sizeof(int), (size_t)(i % 3));
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        for (int k = 0; k < 6; k++) CHECK_EQ(weft_spawn(&s, use_reference, weft_chan_ref(c)), 0);
+        if (i % 2) weft_chan_close(c);
+        weft_chan_unref(c);
+        CHECK_EQ(weft_scope_end(&s), 0);
+    }
+    return 0;
+}
+
+TEST_T(chan_stress, whoever_comes_last_frees_it, 120) {
+    for (int w = 1; w <= 8; w *= 2) CHECK_EQ(run_on(w, drop_references, NULL), 0);
+}
