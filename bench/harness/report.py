@@ -118,13 +118,19 @@ def _main_line(fig, row, sides, goals):
     return cells
 
 
+def _counter(result, line, kind):
+    """The counter of this line, or of the only part of the program that has one."""
+    names = [f"{line}.{kind}", *(n for n in result.lines if n.endswith("." + kind))]
+    return next((result.lines[n][0] for n in names if n in result.lines), None)
+
+
 def _cost_line(fig, row, sides):
     """CPU time of the best run of each side; for weft also steals and wakes, since a second thread that did nothing is no speed."""
     run = fig.best_run(row.name, "weft")
     ours, counters = "", ""
     if run:
         _, result, line = run
-        steals, wakes = (result.lines.get(f"{line}.{k}", (None,))[0] for k in ("steals", "wakes"))
+        steals, wakes = (_counter(result, line, k) for k in ("steals", "wakes"))
         ours = number(result.cpu_ms)
         if steals is not None:
             counters = f"steals {steals:.0f}, wakes {wakes:.0f}"

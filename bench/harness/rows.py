@@ -82,7 +82,7 @@ def _rows():
         yield Row(name, 2, "ms", weft=cmd(f"fib 2 {cut}", f"fib30_cut{cut}_2w"), proto=cmd(f"fib 2 {cut}", f"fib30_cut{cut}_2w"),
                   go=cmd(f"fib {cut}", f"parallel_fib30_cut{cut}"), tokio=cmd(f"fib {cut} 2", f"parallel_fib30_cut{cut}_2w"))
     yield Row("skynet", 2, "ms", weft=cmd("skynet 2", "skynet_2w"), **skynet_peers)
-    yield Row("skynet_go", 2, "ms", weft=cmd("skynet_go 2", "skynet_go_2w"), **skynet_peers)
+    yield Row("skynet_scope", 2, "ms", weft=cmd("skynet_scope 2", "skynet_scope_2w"), **skynet_peers)
     yield _channel("pingpong_1w", "pingpong", 1, "pingpong", "pingpong", "chan_unbuf_pingpong", "chan_unbuf_pingpong",
                    st=cmd("pingpong", "cond_pingpong_1w"))
     yield _channel("pingpong_2w", "pingpong", 2, "pingpong", "pingpong", "chan_unbuf_pingpong", "chan_unbuf_pingpong")

@@ -121,22 +121,7 @@ static long sky_collect(weft_chan *c) {
     return sum;
 }
 
-/* The scope keeps the node's channel alive until every child is out of its send. */
-static int sky_scope(void *arg) {
-    struct sky a = *(struct sky *)arg;
-    if (a.size == 1) return weft_chan_send(a.out, &a.num, WEFT_FOREVER);
-    weft_chan *c = wb_chan(0);
-    weft_scope s;
-    weft_scope_begin(&s, NULL);
-    for (long i = 0, part = a.size / 10; i < 10; i++)
-        wb_must(weft_spawn_with(&s, sky_scope, (struct sky){c, a.num + i * part, part}), "weft_spawn_with");
-    long sum = sky_collect(c);
-    wb_must(weft_scope_end(&s), "weft_scope_end");
-    weft_chan_unref(c);
-    return weft_chan_send(a.out, &sum, WEFT_FOREVER);
-}
-
-/* Detached tasks: each holds a reference to the channel that it reports to. */
+/* Detached tasks, as the peers have them: each holds a reference to the channel that it reports to. */
 static int sky_go(void *arg) {
     struct sky a = *(struct sky *)arg;
     long sum = a.num;
@@ -150,6 +135,21 @@ static int sky_go(void *arg) {
     int rc = weft_chan_send(a.out, &sum, WEFT_FOREVER);
     weft_chan_unref(a.out);
     return rc;
+}
+
+/* The scope keeps the node's channel alive until every child is out of its send. */
+static int sky_scope(void *arg) {
+    struct sky a = *(struct sky *)arg;
+    if (a.size == 1) return weft_chan_send(a.out, &a.num, WEFT_FOREVER);
+    weft_chan *c = wb_chan(0);
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (long i = 0, part = a.size / 10; i < 10; i++)
+        wb_must(weft_spawn_with(&s, sky_scope, (struct sky){c, a.num + i * part, part}), "weft_spawn_with");
+    long sum = sky_collect(c);
+    wb_must(weft_scope_end(&s), "weft_scope_end");
+    weft_chan_unref(c);
+    return weft_chan_send(a.out, &sum, WEFT_FOREVER);
 }
 
 static void sky_run(const struct wb_args *a, const char *name, weft_fn *fn, bool child_unrefs) {
@@ -170,9 +170,9 @@ static void sky_run(const struct wb_args *a, const char *name, weft_fn *fn, bool
 }
 
 void wb_skynet(const struct wb_args *a) {
-    sky_run(a, "skynet", sky_scope, false);
+    sky_run(a, "skynet", sky_go, true);
 }
 
-void wb_skynet_go(const struct wb_args *a) {
-    sky_run(a, "skynet_go", sky_go, true);
+void wb_skynet_scope(const struct wb_args *a) {
+    sky_run(a, "skynet_scope", sky_scope, false);
 }

@@ -36,7 +36,7 @@ void wb_must(int rc, const char *what);
 weft_chan *wb_chan(size_t capacity); /* of longs */
 
 /* tasks.c */
-wb_fn wb_switch, wb_yield_many, wb_spawn_join, wb_spawn_join_stack, wb_spawn_batch, wb_fib, wb_skynet, wb_skynet_go;
+wb_fn wb_switch, wb_yield_many, wb_spawn_join, wb_spawn_join_stack, wb_spawn_batch, wb_fib, wb_skynet, wb_skynet_scope;
 /* chans.c */
 wb_fn wb_pingpong, wb_spsc, wb_mpmc, wb_select2, wb_pipeline;
 /* waits.c */

@@ -37,13 +37,18 @@ WEFT_COLD void weft__cache_spill(weft__slab *s, weft__cache *c);
 /* Gives everything back: the slot ends. */
 void weft__cache_flush(weft__slab *s, weft__cache *c);
 
-/* NULL: no memory. Memory never used before is zero. */
-WEFT_INLINE void *weft__cache_get(weft__slab *s, weft__cache *c) {
-    if (unlikely(!c->first) && !weft__cache_refill(s, c)) return NULL;
+/* From a cache that is not empty. */
+WEFT_INLINE void *weft__cache_pop(weft__slab *s, weft__cache *c) {
     void *obj = c->first;
     c->first = *weft__slab_link(s, obj);
     c->count--;
     return obj;
+}
+
+/* NULL: no memory. Memory never used before is zero. */
+WEFT_INLINE void *weft__cache_get(weft__slab *s, weft__cache *c) {
+    if (unlikely(!c->first) && !weft__cache_refill(s, c)) return NULL;
+    return weft__cache_pop(s, c);
 }
 
 WEFT_INLINE void weft__cache_put(weft__slab *s, weft__cache *c, void *obj) {

@@ -22,7 +22,15 @@ void weft__ctx_swap(void **save, void *to);
  * returns a context, goes on with it. Returns when somebody goes on with *save. */
 void weft__ctx_start(void **save, void *top);
 /* The control words a task starts with: every exception masked, round to nearest, as the ABI has them at process entry. */
-void weft__ctx_fp_reset(void);
+WEFT_INLINE void weft__ctx_fp_reset(void) {
+#if defined(__x86_64__)
+    static const uint32_t mxcsr = 0x1f80;
+    static const uint16_t x87 = 0x037f;
+    __asm__ volatile("ldmxcsr %0\n\tfldcw %1" ::"m"(mxcsr), "m"(x87));
+#else
+    __asm__ volatile("msr fpcr, xzr");
+#endif
+}
 /* Supplied by the task layer: the life of a stack, from its first task to the last; returns the context to go on with. */
 void *weft__task_main(void);
 

@@ -95,19 +95,4 @@ weft__ctx_start:                        /* rdi = void **save, rsi = top of an em
         .cfi_endproc
         .size weft__ctx_start, .-weft__ctx_start
 
-        .globl weft__ctx_fp_reset
-        .hidden weft__ctx_fp_reset
-        .type weft__ctx_fp_reset, @function
-        .p2align 4
-weft__ctx_fp_reset:
-        .cfi_startproc
-        _CET_ENDBR
-        movl $0x1f80, -8(%rsp)
-        movl $0x037f, -4(%rsp)
-        ldmxcsr -8(%rsp)
-        fldcw -4(%rsp)
-        ret
-        .cfi_endproc
-        .size weft__ctx_fp_reset, .-weft__ctx_fp_reset
-
         .section .note.GNU-stack, "", @progbits

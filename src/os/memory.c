@@ -82,7 +82,7 @@ int weft__vm_protect_none(void *p, size_t size) {
 }
 
 /* Many ranges in one call; returns how many were done. The descriptor of ourselves is opened each time: that is cheap beside
- * the call, and a kept one would name the parent after fork, whose memory the call would then change. */
+ * the call, and a kept one would have to be given back some day and would name the parent after a fork. */
 static int guard_batch(char *p, size_t size, size_t stride, int n) {
     struct iovec ranges[GUARD_BATCH];
     int done = 0;

@@ -113,7 +113,7 @@ static bool run_timers_of_others(weft__slot *s) {
 /* Once in a while the queues that local work would starve come first. */
 static weft__work fair_share(weft__slot *s) {
     weft__work k = weft__inject_take_tasks(s, WEFT_RING / 4);
-    if (k || s->tick % WEFT_FRESH_EVERY >= WEFT_GLOBAL_EVERY) return k;
+    if (k || weft__load(&s->picks, relaxed) % WEFT_FRESH_EVERY >= WEFT_GLOBAL_EVERY) return k;
     weft__fresh *f = weft__deque_steal(s);
     return f ? weft__work_fresh(f) : weft__inject_take_fresh(s, 1);
 }
@@ -121,9 +121,10 @@ static weft__work fair_share(weft__slot *s) {
 static weft__work local(weft__slot *s) {
     weft__work k = 0;
     run_timers(s);
-    if (s->tick % WEFT_GLOBAL_EVERY == 0 && (k = fair_share(s))) return k;
+    bool fair = s->rounds <= 0;
+    s->rounds = WEFT_GLOBAL_EVERY;
+    if (fair && (k = fair_share(s))) return k;
     if ((k = weft__pick(s))) return k;
-    if (s->tick % WEFT_GLOBAL_EVERY == 0 && (k = weft__pick(s))) return k; /* it only sent us here */
     if ((k = weft__inject_take_tasks(s, WEFT_RING / 2))) return k;
     return weft__inject_take_fresh(s, WEFT_DEQUE / 2);
 }

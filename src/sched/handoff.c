@@ -29,19 +29,20 @@ static weft__slot *lost(weft__worker *w) {
 weft__slot *weft__enter_slow(void) {
     weft__worker *w = weft__self();
     if (w == &weft__nobody) return NULL;
-    uintptr_t gate = weft__load(&w->gate, acquire); /* pairs with the taker's CAS */
+    if (weft__fences) atomic_thread_fence(memory_order_seq_cst); /* H2: in_rt before the gate */
+    uintptr_t gate = weft__load(&w->gate, acquire);              /* pairs with the taker's CAS */
     for (;;) {
-        if (gate == 1) return lost(w);
-        if (!(gate & 1)) return (weft__slot *)gate;
+        if (gate == WEFT_GATE_NONE) return lost(w);
+        if (!(gate & WEFT_GATE_REQUESTED)) return weft__gate_slot(gate);
         /* H3: against the commit in weft__slot_take */
-        uintptr_t open = gate & ~(uintptr_t)1;
-        if (weft__cas(&w->gate, &gate, open, acq_rel)) return (weft__slot *)open;
+        uintptr_t open = gate & ~(uintptr_t)WEFT_GATE_REQUESTED;
+        if (weft__cas(&w->gate, &gate, open, acq_rel)) return weft__gate_slot(open);
     }
 }
 
 void weft__slot_disown(weft__worker *w) {
     /* A taker that has just requested it fails its commit: the gate has changed (H3). */
-    weft__slot *s = (weft__slot *)(weft__xchg(&w->gate, 1, acq_rel) & ~(uintptr_t)1);
+    weft__slot *s = weft__gate_slot(weft__xchg(&w->gate, WEFT_GATE_NONE, acq_rel));
     weft__store(&s->owner, NULL, release); /* H6: a hint */
 }
 
@@ -49,7 +50,7 @@ void weft__slot_disown(weft__worker *w) {
 static bool take(weft__slot *s) {
     weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint */
     if (!w) return false;
-    uintptr_t open = (uintptr_t)s, requested = open | 1, seen = open;
+    uintptr_t open = weft__gate_open(s), requested = open | WEFT_GATE_REQUESTED, seen = open;
     if (!weft__cas(&w->gate, &seen, requested, acq_rel) && seen != requested) return false; /* pairs with weft__enter */
 #ifndef WEFT_MUTANT_NO_BARRIER
     weft__heavy_barrier(); /* H2; pairs with the light barrier in weft__enter */
@@ -58,7 +59,7 @@ static bool take(weft__slot *s) {
     if (weft__load(&w->in_rt, acquire)) return false; /* H6; pairs with the release in weft__leave. Stays requested */
 #endif
     seen = requested;
-    if (!weft__cas(&w->gate, &seen, 1, acq_rel)) return false; /* H3: against the reopening in weft__enter_slow */
+    if (!weft__cas(&w->gate, &seen, WEFT_GATE_NONE, acq_rel)) return false; /* H3: against the reopening in weft__enter_slow */
     weft__add(&weft__rt.takeovers, 1, relaxed);                /* a counter */
     return true;
 }

@@ -6,6 +6,7 @@
  *   gate of a worker:  slot    open
  *                      slot|1  requested
  *                      1       no slot
+ *   (without membarrier(2) bit 1 is set too, which sends every entry to weft__enter_slow for the fence)
  *
  *   enter    in_rt = 1 (relaxed); light barrier; g = gate (relaxed); g & 1 -> weft__enter_slow; otherwise the slot is g
  *   leave    in_rt = 0 (release), on the worker read anew: the task may have moved
@@ -30,12 +31,20 @@
  * test/model/takeover.pml proves H1 to H8 with store buffers, and that each part is needed; test/stress/takeover.c takes slots away
  * at random, and must fail with the protocol mutated (WEFT_MUTANT).
  *
- * Without membarrier(2) the light barrier is a fence; nothing else changes. Rejected: rseq (cannot cover a switch, absent in
+ * Rejected: rseq (cannot cover a switch, absent in
  * emulators), a signal to the thread (EINTR in user code), mprotect (x86 only). */
 #ifndef WEFT_SRC_HANDOFF_H
 #define WEFT_SRC_HANDOFF_H
 
 #include "sched/sched.h"
+
+enum { WEFT_GATE_REQUESTED = 1, WEFT_GATE_FENCED = 2, WEFT_GATE_NONE = WEFT_GATE_REQUESTED };
+WEFT_INLINE weft__slot *weft__gate_slot(uintptr_t gate) {
+    return (weft__slot *)(gate & ~(uintptr_t)(WEFT_GATE_REQUESTED | WEFT_GATE_FENCED));
+}
+WEFT_INLINE uintptr_t weft__gate_open(weft__slot *s) {
+    return (uintptr_t)s | (weft__fences ? WEFT_GATE_FENCED : 0);
+}
 
 /* Returns the slot, or NULL on a plain thread. */
 WEFT_COLD weft__slot *weft__enter_slow(void);
@@ -44,12 +53,12 @@ WEFT_COLD weft__slot *weft__enter_slow(void);
 WEFT_INLINE weft__slot *weft__enter(void) {
     weft__worker *w = weft__self();
     weft__store(&w->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
-    weft__light_barrier();
-#ifdef WEFT_MUTANT_NO_GATE
-    return (weft__slot *)(weft__load(&w->gate, relaxed) & ~(uintptr_t)1);
-#endif
+    weft__compiler_barrier();
     uintptr_t gate = weft__load(&w->gate, relaxed); /* H2 */
-    if (unlikely(gate & 1)) return weft__enter_slow();
+#ifdef WEFT_MUTANT_NO_GATE
+    gate &= ~(uintptr_t)WEFT_GATE_REQUESTED;
+#endif
+    if (unlikely(gate & (WEFT_GATE_REQUESTED | WEFT_GATE_FENCED))) return weft__enter_slow();
     return (weft__slot *)gate;
 }
 
@@ -60,7 +69,7 @@ WEFT_INLINE void weft__leave(void) {
 
 /* Inside the runtime, after a switch: the slot of the worker we are on now (H7). */
 WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
-    return (weft__slot *)(weft__load(&w->gate, relaxed) & ~(uintptr_t)1);
+    return weft__gate_slot(weft__load(&w->gate, relaxed));
 }
 
 /* Takes the slot from a worker that is outside the runtime and gives it to another. False: it was not to be had now; the worker
@@ -69,7 +78,7 @@ bool weft__slot_take(weft__slot *s);
 /* The worker becomes the slot's owner; it had none (H5). */
 WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
     weft__store(&s->owner, w, release);         /* H6: a hint */
-    weft__store(&w->gate, (uintptr_t)s, release); /* pairs with the CAS in weft__slot_take */
+    weft__store(&w->gate, weft__gate_open(s), release); /* pairs with the CAS in weft__slot_take */
     w->last = s;
 }
 /* The worker, inside, gives its slot up: it is free for others from the caller's next release on. */

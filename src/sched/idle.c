@@ -243,6 +243,7 @@ static void stop_searching(weft__worker *w) {
 
 weft__slot *weft__idle(weft__worker *w) {
     weft__slot *mine = weft__here(w), *s;
+    if (!mine && (s = take_given(w))) return s; /* a new worker, started with a slot */
     weft__lock_take(&idle.lock);
     if (mine) {
         weft__slot_disown(w);

@@ -95,6 +95,7 @@ void weft__deque_overflow(weft__slot *s) {
             first = f;
         last = f;
     }
+    s->deque_top_seen = weft__load(&s->top, acquire); /* R3, as in weft__deque_push */
     if (last) put(&weft__rt.fresh, first, last, n, fresh_link);
 }
 

@@ -60,20 +60,24 @@ WEFT_INLINE weft__fresh *weft__deque_steal(weft__slot *s) {
     }
 }
 
-/* Returns about how many there are now. */
-WEFT_INLINE uint32_t weft__deque_push(weft__slot *s, weft__fresh *f) {
-    uint32_t bottom = weft__load(&s->bottom, relaxed), top = s->deque_top_seen; /* R2 */
-    if (unlikely(bottom - top >= WEFT_DEQUE - 1)) {
-        top = weft__load(&s->top, acquire); /* R3; pairs with the thieves' CAS */
-        if (bottom - top >= WEFT_DEQUE - 1) {
-            weft__deque_overflow(s);
-            top = weft__load(&s->top, acquire);
-        }
-        s->deque_top_seen = top;
-    }
+/* About how many there are; never too few. */
+WEFT_INLINE uint32_t weft__deque_count(weft__slot *s) {
+    return weft__load(&s->bottom, relaxed) - s->deque_top_seen; /* R2 */
+}
+
+/* With room for it. */
+WEFT_INLINE void weft__deque_put(weft__slot *s, weft__fresh *f) {
+    uint32_t bottom = weft__load(&s->bottom, relaxed); /* R2 */
     weft__store(&s->deque[bottom % WEFT_DEQUE], f, relaxed);
     weft__store(&s->bottom, bottom + 1, release); /* publishes the entry; pairs with the acquire in weft__deque_steal */
-    return bottom + 1 - top;
+}
+
+WEFT_INLINE void weft__deque_push(weft__slot *s, weft__fresh *f) {
+    if (unlikely(weft__deque_count(s) >= WEFT_DEQUE - 1)) {
+        s->deque_top_seen = weft__load(&s->top, acquire); /* R3; pairs with the thieves' CAS */
+        if (weft__deque_count(s) >= WEFT_DEQUE - 1) weft__deque_overflow(s);
+    }
+    weft__deque_put(s, f);
 }
 
 /* The newest fresh task; owner only. */

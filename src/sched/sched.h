@@ -51,9 +51,10 @@ struct weft__fresh {
     char copy[WEFT_FRESH_ARGS];
 };
 
-/* A task that has started. Lives at the top of its stack; of one that runs inside weft_scope_end, in that frame. */
+/* A task that has started. Lives at the top of its stack. */
 struct weft__task {
-    void *sp; /* saved context; valid while it does not run */
+    void *sp;        /* saved context; valid while it does not run */
+    int saved_errno; /* likewise */
     weft__block b;
     weft__task *link;   /* global queue */
     weft__stack *stack; /* the one it runs on */
@@ -62,7 +63,8 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
-    void *fake; /* sanitizer's state while it does not run */
+    weft__fresh *inner; /* a child that runs inside this one's weft_scope_end; NULL: none */
+    void *fake;         /* sanitizer's state while it does not run */
     char copy[WEFT_FRESH_ARGS];
 };
 
@@ -90,7 +92,7 @@ typedef void weft__post(weft__slot *s, void *arg);
 struct weft__slot {
     /* The owner's. */
     int32_t budget;
-    uint32_t tick;      /* rounds */
+    int32_t rounds;     /* until the worker's own stack is to be visited */
     uint32_t next_runs; /* times in a row that `next` was taken */
     uint32_t random;
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
@@ -124,7 +126,7 @@ struct weft__slot {
 
 struct weft__worker {
     _Atomic uint32_t in_rt; /* written by its own thread; read by whoever wants its slot */
-    _Atomic uintptr_t gate; /* slot: open; slot|1: requested; 1: none (handoff.h) */
+    _Atomic uintptr_t gate; /* its slot, and whether somebody wants it (handoff.h) */
     weft__task *cur;        /* what it runs; NULL on its own stack */
     weft__post *post;
     void *post_arg;
@@ -158,6 +160,7 @@ struct weft__rt {
     /* Read often, written seldom. */
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
+    uint64_t id_step; /* slots + 1 */
     bool many; /* more than one slot: somebody may steal */
     int size_class;
     int max_threads;

@@ -17,7 +17,8 @@
 
 /* What to run now; 0: ask the worker's own stack. */
 WEFT_INLINE weft__work weft__pick(weft__slot *s) {
-    weft__store(&s->picks, weft__load(&s->picks, relaxed) + 1, relaxed); /* thieves see that the owner is alive */
+    uint32_t picks = weft__load(&s->picks, relaxed) + 1;
+    weft__store(&s->picks, picks, relaxed); /* thieves see that the owner is alive */
     weft__task *t = weft__load(&s->next, relaxed);
     if (t) {
         if (weft__rt.many)
@@ -28,8 +29,8 @@ WEFT_INLINE weft__work weft__pick(weft__slot *s) {
         s->next_runs = 0;
         if (t) weft__ring_push(s, t);
     }
-    if (unlikely(++s->tick % WEFT_GLOBAL_EVERY == 0)) return 0;
-    if ((s->tick & 1) || s->boost) {
+    if (unlikely(--s->rounds <= 0)) return 0;
+    if ((picks & 1) || s->boost) {
         if (s->boost) s->boost--;
         weft__fresh *f = weft__deque_take(s);
         if (f) return weft__work_fresh(f);
@@ -62,6 +63,13 @@ WEFT_INLINE void weft__run_post(weft__worker *w) {
     }
 }
 
+/* Where to go for the task t, NULL: the worker's own stack; and what the sanitizers want to know of it. Sets w->cur. */
+WEFT_INLINE void *weft__destination(weft__worker *w, weft__task *t, weft__bounds *bounds) {
+    w->cur = t;
+    *bounds = t ? weft__san_stack(t->stack) : w->bounds;
+    return t ? t->sp : w->sp;
+}
+
 /* Leaves `me` for the work k (0: the worker's own stack). Returns when `me` is gone on with, maybe on another worker. The only
  * caller of weft__ctx_swap besides the worker's loop. */
 void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k);
@@ -84,9 +92,6 @@ WEFT_INLINE weft__slot *weft__spend(weft__slot *s) {
 
 /* Supplied by the task layer. Sets up a task on the stack from its record; consumes the record. */
 weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st);
-/* Supplied by the task layer. The task's function has returned: tells whoever waits for it. Returns the waiter if it is to run
- * now, or 0. The task is gone afterwards, its stack is not. */
-weft__work weft__task_end(weft__slot *s, weft__task *t, int result);
 
 /* Work for a worker's own stack: everything in G4's order, timers included; 0: nothing, the slot was given up. */
 weft__work weft__find_work(weft__worker *w);

@@ -8,7 +8,7 @@
 #include "sched/switch.h"
 
 struct weft__rt weft__rt;
-weft__worker weft__nobody = {.gate = 1};
+weft__worker weft__nobody = {.gate = WEFT_GATE_NONE};
 __thread weft__worker *weft__self_worker = &weft__nobody;
 
 static struct {
@@ -74,7 +74,7 @@ int weft__worker_start(weft__slot *s, bool searching) {
     weft__worker *w = weft__calloc(1, sizeof *w);
     if (!w) return WEFT_ENOMEM;
     weft__store(&w->in_rt, 1, relaxed); /* as in open_thread */
-    weft__store(&w->gate, 1, relaxed);
+    weft__store(&w->gate, WEFT_GATE_NONE, relaxed);
     weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
     weft__lock_take(&workers.lock);
     int err = workers.count < weft__rt.max_threads ? 0 : WEFT_ELIMIT;

@@ -15,7 +15,7 @@
  * A frame larger than the guard can step over it into the neighbour's memory without touching it. Compilers prevent that with
  * -fstack-clash-protection, which several distributions switch on; for the others the guard is a sixteenth of the stack, at
  * least a page and at most 64 KiB: 16 KiB by default. The entries are in pages of page tables that the stack needs anyway, so
- * that is free up to 2 MiB of stack, and four entries are installed as fast as one. */
+ * that is free up to 2 MiB of stack; four entries take 60 ns longer to install than one, of 800. */
 #include "stack/slab.h"
 
 #include <stdlib.h>
@@ -27,8 +27,8 @@ enum { REGION = 3, PROTECT = 2, CANARY = 1 };
 enum { MAPS_DEFAULT = 65530, MAPS_PER_GUARD = 2 };
 static const uint64_t canary = UINT64_C(0x77656674c0de57ac); /* odd bytes and no pointer */
 
-static int best;                      /* set before there are workers */
-static _Atomic int weakest;           /* a figure for people */
+static int best;                          /* set before there are workers */
+static _Atomic int weakest;               /* a figure for people */
 static _Atomic long maps_left, maps_used; /* counters; they order nothing */
 
 void (*weft__stack_who)(weft__stack *s, weft__who *out);
@@ -72,7 +72,8 @@ int weft__guards_open(void) {
 
 static void weaken(int level) {
     int now = weft__load(&weakest, relaxed);
-    while (level < now && !atomic_compare_exchange_weak_explicit(&weakest, &now, level, memory_order_relaxed, memory_order_relaxed))
+    while (level < now &&
+           !atomic_compare_exchange_weak_explicit(&weakest, &now, level, memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
@@ -107,7 +108,8 @@ int weft__guards_weakest(void) {
 }
 
 void weft__guards_canary(weft__stack *s) {
-    for (int i = 0; i < WEFT_STACK_CANARY; i += (int)sizeof canary) memcpy(s->low - WEFT_STACK_CANARY + i, &canary, sizeof canary);
+    for (int i = 0; i < WEFT_STACK_CANARY; i += (int)sizeof canary)
+        memcpy(s->low - WEFT_STACK_CANARY + i, &canary, sizeof canary);
 }
 
 void weft__stack_canary_check(weft__stack *s) {
@@ -115,8 +117,9 @@ void weft__stack_canary_check(weft__stack *s) {
         if (memcmp(s->low - WEFT_STACK_CANARY + i, &canary, sizeof canary) == 0) continue;
         weft__who who = {0};
         if (weft__stack_who) weft__stack_who(s, &who);
-        weft__die("stack overflow in task %llu \"%s\", found when it ended: its stack of %zu KiB was too small and memory below it "
-                  "is damaged. Raise weft_task_opts.stack_size or weft_config.stack_size.",
-                  (unsigned long long)who.id, who.name ? who.name : "", weft__stack_class_size(s->size_class) >> 10);
+        weft__die(
+            "stack overflow in task %llu \"%s\", found when it ended: its stack of %zu KiB was too small and memory below it "
+            "is damaged. Raise weft_task_opts.stack_size or weft_config.stack_size.",
+            (unsigned long long)who.id, who.name ? who.name : "", weft__stack_class_size(s->size_class) >> 10);
     }
 }

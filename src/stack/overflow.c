@@ -11,8 +11,6 @@
  *     already printed. Both were called once at the start, since the first call loads libraries.
  *  2. One thread reports; others that overflow meanwhile wait for the end of the process.
  *  3. After the pool is closed there are no slabs, so a handler of ours that somebody has chained passes everything on.
- *  4. A handler that we pass a fault to may pass it back to us (it was installed over ours, and we over it). The second visit
- *     gives the signal its default action.
  *
  * Rejected: raise() at the end (the core would show the handler instead of the frame); siglongjmp out of it to end only the task
  * (locks and half-done work of the frames below stay behind: a hung program instead of a dead one). */
@@ -41,7 +39,6 @@ static _Thread_local struct {
     char *map; /* guard page, then the signal stack; NULL: none */
     stack_t before;
 } mine;
-static _Thread_local int passing; /* invariant 4 */
 
 /* ---- text without stdio ---- */
 
@@ -158,8 +155,9 @@ static void say_what(text *t, weft__stack *s, weft__who *who) {
     if (who->name) put_name(t, who->name);
     put(t, ": its stack of ");
     put_number(t, kib, 10);
-    put(t, " KiB is used up.\n  Raise weft_task_opts.stack_size for this task, or weft_config.stack_size for all; memory is only "
-           "used as far as a stack is touched.\n");
+    put(t,
+        " KiB is used up.\n  Raise weft_task_opts.stack_size for this task, or weft_config.stack_size for all; memory is only "
+        "used as far as a stack is touched.\n");
     flush(t);
 }
 
@@ -210,19 +208,13 @@ static void die_by(int sig, siginfo_t *info) {
 
 static void pass_on(int sig, siginfo_t *info, void *u) {
     struct sigaction *to = &previous[sig == signals[0] ? 0 : 1];
-    if (passing || (!(to->sa_flags & SA_SIGINFO) && to->sa_handler == SIG_DFL)) {
-        die_by(sig, info);
-    } else if (to->sa_flags & SA_SIGINFO) {
-        passing = 1;
+    bool ignored = to->sa_handler == SIG_IGN && info->si_code <= 0; /* the kernel does not ignore real faults either */
+    if (to->sa_flags & SA_SIGINFO)
         to->sa_sigaction(sig, info, u);
-        passing = 0;
-    } else if (to->sa_handler != SIG_IGN) {
-        passing = 1;
+    else if (to->sa_handler != SIG_DFL && to->sa_handler != SIG_IGN)
         to->sa_handler(sig);
-        passing = 0;
-    } else if (info->si_code > 0) {
-        die_by(sig, info); /* the kernel does not ignore real faults either */
-    }
+    else if (!ignored)
+        die_by(sig, info);
 }
 
 static void on_fault(int sig, siginfo_t *info, void *context) {

@@ -40,9 +40,9 @@
 #if defined(WEFT_VALGRIND) && __has_include(<valgrind/valgrind.h>)
 #include <valgrind/valgrind.h>
 #else
+#define RUNNING_ON_VALGRIND 0
 #define VALGRIND_STACK_REGISTER(low, high) ((void)(low), (void)(high), 0u)
 #define VALGRIND_STACK_DEREGISTER(id) ((void)(id))
-#define WEFT_STACK_NO_VALGRIND 1
 #endif
 
 enum {
@@ -50,7 +50,8 @@ enum {
     STRUCT_SIZE = 64, /* a line for struct weft__stack */
     GROWTH = 4,       /* a class's slabs double this often */
 };
-#define SLAB_FIRST ((size_t)4 << 30)
+/* Bytes of a class's first slab. Valgrind looks through all of it for pointers when the program ends: 10 s for 4 GiB. */
+#define SLAB_FIRST (RUNNING_ON_VALGRIND ? (size_t)64 << 20 : (size_t)4 << 30)
 #define FRAMES_MIN 2458 /* bytes of the top page that are left for frames: a parked task should need no second page */
 
 _Static_assert(sizeof(weft__stack) <= STRUCT_SIZE, "struct weft__stack fits its line");
@@ -60,12 +61,12 @@ _Static_assert(WEFT_STACK_MIN << (WEFT_STACK_CLASSES - 1) == WEFT_STACK_MAX, "cl
 
 static struct {
     _Atomic(weft__stack_slab *) slabs; /* written under `growing` */
-    _Atomic uint64_t stacks;     /* made; a figure for people */
-    _Atomic uint32_t slab_count; /* likewise */
+    _Atomic uint64_t stacks;           /* made; a figure for people */
+    _Atomic uint32_t slab_count;       /* likewise */
 
     pthread_mutex_t growing;
     weft__stack_slab *current[WEFT_STACK_CLASSES]; /* the slab that is being carved; under `growing` */
-    uint32_t next_size[WEFT_STACK_CLASSES];  /* stacks of the next slab, 0 = not tried yet; under `growing` */
+    uint32_t next_size[WEFT_STACK_CLASSES];        /* stacks of the next slab, 0 = not tried yet; under `growing` */
 
     weft__lock lock;
     _Atomic(weft__stack *) magazines[WEFT_STACK_CLASSES]; /* written under `lock`; looked at for NULL without it */
@@ -123,13 +124,14 @@ static weft__stack_slab *slab_map(int cls, uint32_t stacks) {
 /* Under `growing`. Halves what it asks for until it gets it, but tries a whole magazine before a single stack. */
 static weft__stack_slab *slab_new(int cls) {
     uint32_t least = magazine_size(cls), n = pool.next_size[cls];
-    if (!n) n = (uint32_t)(SLAB_FIRST / weft__stack_class_size(cls));
+    size_t size = weft__stack_class_size(cls), first = SLAB_FIRST;
+    if (!n) n = first > size ? (uint32_t)(first / size) : 1;
     weft__stack_slab *slab;
     while (!(slab = slab_map(cls, n))) {
         if (n == 1) return NULL;
         n = n / 2 >= least ? n / 2 : n > least ? least : 1;
     }
-    uint32_t most = (uint32_t)((SLAB_FIRST << GROWTH) / weft__stack_class_size(cls));
+    uint32_t most = (uint32_t)((first << GROWTH) / size);
     pool.next_size[cls] = n * 2 < most ? n * 2 : most;
     slab->next = weft__load(&pool.slabs, relaxed); /* only written under the mutex that we hold */
     weft__store(&pool.slabs, slab, release);       /* publishes the slab's fields; pairs with weft__stack_slab_first */
@@ -292,10 +294,10 @@ static void forget(weft__stack *s, void *arg) {
 
 /* True if somebody outside keeps something per stack. Otherwise the walk would only fetch a cold line of each. */
 static bool must_forget(void) {
-#if defined(WEFT_STACK_ASAN) || !defined(WEFT_STACK_NO_VALGRIND)
+#ifdef WEFT_STACK_ASAN
     return true;
 #else
-    return weft__stack_fiber_drop != NULL;
+    return weft__stack_fiber_drop || RUNNING_ON_VALGRIND;
 #endif
 }
 

@@ -16,7 +16,7 @@
 #define WEFT_STACK_CLASSES 17  /* 16 KiB << 0 … 16 KiB << 16 */
 #define WEFT_STACK_MAGAZINE 64 /* stacks that move between a slot and the shared pool at once */
 
-#define WEFT_STACK_CANARY 64   /* bytes above the guard page that are watched where guards do not work */
+#define WEFT_STACK_CANARY 64 /* bytes above the guard page that are watched where guards do not work */
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WEFT_STACK_ASAN 1
@@ -29,16 +29,16 @@
 typedef struct weft__stack_slab weft__stack_slab;
 typedef struct weft__stack weft__stack;
 struct weft__stack {
-    weft__stack *next;     /* owner of the list it is on */
-    weft__stack *magazine; /* next magazine in the shared pool; under the pool's lock */
-    char *low;             /* lowest usable byte, above the guard; fixed */
-    char *high;            /* frames begin below this, 64-byte aligned; fixed */
-    void *fiber;           /* sanitizer's handle, context.h; NULL without one */
-    weft__stack_slab *slab;      /* fixed */
-    uint32_t valgrind_id;  /* fixed */
-    uint32_t count;        /* first of a magazine: how many; under the pool's lock */
-    uint8_t size_class;    /* fixed */
-    uint8_t guards;        /* weft__stack_info.guards of this one; fixed */
+    weft__stack *next;      /* owner of the list it is on */
+    weft__stack *magazine;  /* next magazine in the shared pool; under the pool's lock */
+    char *low;              /* lowest usable byte, above the guard; fixed */
+    char *high;             /* frames begin below this, 64-byte aligned; fixed */
+    void *fiber;            /* sanitizer's handle, context.h; NULL without one */
+    weft__stack_slab *slab; /* fixed */
+    uint32_t valgrind_id;   /* fixed */
+    uint32_t count;         /* first of a magazine: how many; under the pool's lock */
+    uint8_t size_class;     /* fixed */
+    uint8_t guards;         /* weft__stack_info.guards of this one; fixed */
 };
 
 /* Stacks with guards that nobody has touched yet, side by side. */
@@ -70,6 +70,11 @@ void weft__stack_pool_close(void);
 /* On each worker thread, before it runs on a stack, and at its end: the alternate signal stack. 0 or -errno. */
 int weft__stack_thread_open(void);
 void weft__stack_thread_close(void);
+
+/* Half-way down. */
+WEFT_INLINE char *weft__stack_middle(const weft__stack *s) {
+    return s->low + weft__stack_class_size(s->size_class) / 2;
+}
 
 /* The task's place at the top of the stack, 64-byte aligned, WEFT_STACK_HEAD bytes. */
 WEFT_INLINE void *weft__stack_head(weft__stack *s) {

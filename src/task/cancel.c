@@ -3,7 +3,6 @@
 #include "task/task.h"
 
 weft__scope weft__root;
-static weft__scope shards[WEFT_ROOT_SHARDS];
 
 /* ---- is it cancelled? ---- */
 
@@ -24,16 +23,8 @@ int weft__cancel_look(weft__block *b) {
 
 /* ---- the tree ---- */
 
-/* Where a scope is listed: at its parent; directly below the root, at one of the shards. */
-static weft__scope *list_at(weft__scope *s) {
-    if (s->parent && s->parent != &weft__root) return s->parent;
-    return &shards[((uintptr_t)s >> 6) % WEFT_ROOT_SHARDS];
-}
-
-/* Lists the scope and those around it, outermost first, so that two locks are never held (S4). */
-static void list(weft__scope *s) {
-    weft__scope *at = list_at(s);
-    if (s->parent && s->parent != &weft__root) list(s->parent);
+void weft__scope_list(weft__scope *s) {
+    weft__scope *at = s->parent;
     weft__lock_take(&at->lock);
     if (!s->listed) {
         s->listed = true;
@@ -46,7 +37,7 @@ static void list(weft__scope *s) {
 }
 
 void weft__scope_unlist(weft__scope *s) {
-    weft__scope *at = list_at(s);
+    weft__scope *at = s->parent;
     weft__lock_take(&at->lock);
     if (s->next) s->next->prev = s->prev;
     if (s->prev)
@@ -57,9 +48,16 @@ void weft__scope_unlist(weft__scope *s) {
     weft__lock_leave(&at->lock);
 }
 
+/* The scope and those around it, outermost first, so that two locks are never held (S4). The root needs no list of them. */
+static void list_up(weft__scope *s) {
+    if (s->parent == &weft__root) return;
+    list_up(s->parent);
+    weft__scope_list(s);
+}
+
 void weft__block_link(weft__block *b) {
     weft__scope *home = b->home;
-    list(home);
+    list_up(home);
     weft__lock_take(&home->lock);
     b->prev = NULL;
     b->next = home->blocks;
@@ -99,7 +97,7 @@ static void walk(weft__scope *top, weft__slot *slot) {
             continue;
         }
         while (s != top && !s->next) {
-            weft__scope *up = list_at(s);
+            weft__scope *up = s->parent;
             weft__lock_leave(&s->lock);
             s = up;
         }
@@ -124,13 +122,13 @@ static void interrupt_stack(weft__stack *st, void *slot) {
     weft__interrupt(&t->b, WEFT_ECANCELED, slot);
 }
 
-/* Every task is in the root scope; those with a stack of their own are found at its top, those that run inside weft_scope_end
- * through the tree. */
+/* Every task is in the root scope, and every task that waits is at the top of a stack; plain threads wait in the scopes they opened,
+ * which are listed. */
 void weft__root_cancel(void) {
     int32_t none = 0;
     if (!weft__cas(&weft__root.cause, &none, WEFT_ECANCELED, acq_rel)) return; /* as in weft__scope_cancel */
     weft__add(&weft__rt.epoch, 1, seq_cst);
     weft__fence_after_rmw();
     weft__stack_each(interrupt_stack, NULL);
-    for (int i = 0; i < WEFT_ROOT_SHARDS; i++) walk(&shards[i], NULL);
+    walk(&weft__root, NULL);
 }

@@ -43,6 +43,7 @@ static int configure(const weft_config *c) {
     }
     int slots = c->workers ? c->workers : weft__cpu_count();
     weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
+    weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
     weft__rt.many = weft__rt.slots > 1;
     weft__rt.size_class = cls;
     weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;
@@ -90,10 +91,11 @@ static void close_slots(void) {
 /* ---- who runs on a stack, for the overflow report ---- */
 
 static void who(weft__stack *st, weft__who *out) {
-    weft__task *t = weft__stack_head(st), *cur = weft__self()->cur;
-    if (cur && cur->stack == st) t = cur; /* one that runs inside another's weft_scope_end */
-    *out = (weft__who){.id = t->id, .fn = (void *)(uintptr_t)t->fn, .site = t->site};
-    if (t->extra && t->extra->name[0]) out->name = t->extra->name;
+    weft__task *t = weft__stack_head(st);
+    weft__fresh *f = t->inner; /* runs inside, with an identity of its own but no name */
+    *out = f ? (weft__who){.id = weft__load(&f->id, relaxed), .fn = (void *)(uintptr_t)f->fn, .site = f->site}
+             : (weft__who){.id = t->id, .fn = (void *)(uintptr_t)t->fn, .site = t->site};
+    if (!f && t->extra && t->extra->name[0]) out->name = t->extra->name;
 }
 
 /* ---- start ---- */

@@ -53,6 +53,7 @@ void weft_scope_begin(weft_scope *scope, const weft_scope_opts *opts) {
     s->kids = NULL;
     s->listed = s->timed = false;
     b->scope = s;
+    if (unlikely(b->kind == WEFT_BLOCK_THREAD)) weft__scope_list(s); /* the root's cancellation finds tasks by their stacks only */
     if (unlikely(opts != NULL)) begin_with(s, opts);
 }
 
@@ -90,75 +91,51 @@ static void post_settle(weft__slot *slot, void *arg) {
     weft__scope *s = arg;
     weft__block *owner = s->owner; /* S1 */
     int64_t all = WEFT_SCOPE_BIAS + s->spawned;
-    if (weft__sub(&s->done, all, acq_rel) == all) weft__resume(owner, slot); /* pairs with the additions in end.c */
-}
-
-/* Half of the stack is left: enough for a child that could have had one of its own. */
-static bool room_left(const weft__task *me) {
-    char *here = __builtin_frame_address(0);
-    return here - me->stack->low > (me->stack->high - me->stack->low) / 2;
+    if (weft__sub(&s->done, all, acq_rel) == all) weft__resume(owner, slot); /* pairs with the additions in life.c */
 }
 
 /* Runs one of the scope's own fresh children on the opener's stack: the opener has nothing else to do, and the newest is likely
- * to be in the cache. Its task lives in this frame. */
-static WEFT_NOINLINE void run_inside(weft__worker *w, weft__task *me, weft__fresh *f) {
-    weft__task child;
-    child.b.kind = WEFT_BLOCK_TASK;
-    child.b.linked = WEFT_LINK_NONE;
-    child.b.scope = child.b.home = f->home;
-    weft__store(&child.b.queued, 0, relaxed); /* nobody can find it yet */
-    weft__store(&child.b.state, WEFT_RUNNING, relaxed);
-    weft__store(&child.b.wait_lock, NULL, relaxed);
-    weft__store(&child.b.reason, WEFT_WAIT_NONE, relaxed);
-    weft__store(&child.b.epoch, weft__load(&me->b.epoch, relaxed), relaxed); /* the opener is in the same scope */
-    child.stack = me->stack;
-    child.fn = f->fn;
-    child.arg = f->arg;
-    child.id = weft__load(&f->id, relaxed);
-    child.site = f->site;
-    child.extra = NULL;
-    w->cur = &child;
+ * to be in the cache. The child borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and
+ * both are in the same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own. Returns the slot we
+ * are on then. */
+WEFT_INLINE weft__slot *run_inside(weft__task *me, weft__scope *s, weft__fresh *f) {
+    weft__fresh *outer = me->inner;
+    me->inner = f;
     weft__leave();
-    int result = child.fn(child.arg);
+    int result = f->fn(f->arg);
     weft__slot *slot = weft__enter();
-    weft__task_check_scopes(&child);
-    if (unlikely(child.b.linked == WEFT_LINK_LIST)) weft__block_unlink(&child.b);
-    if (unlikely(result < 0)) weft__child_failed(child.b.home, result, slot);
+    if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
+    me->inner = outer;
+    if (unlikely(result < 0)) weft__child_failed(s, result, slot);
     weft__cache_put(&weft__rt.fresh_slab, &slot->fresh, f);
-    weft__self()->cur = me;
+    return slot;
 }
 
-/* The newest fresh task of the slot, if it is a plain child of this scope. */
-WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s) {
+/* The newest fresh task of the slot, if it is a plain child of this scope and half of the stack is left for it. (The newest cannot
+ * change under us: a thief takes it only when it is the last one, and then weft__deque_take gives NULL.) */
+WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task *me) {
     uint32_t bottom = weft__load(&slot->bottom, relaxed); /* R2 */
     if (bottom == weft__load(&slot->top, relaxed)) return NULL;
-    weft__fresh *f = weft__load(&slot->deque[(bottom - 1) % WEFT_DEQUE], relaxed); /* a hint: thieves may have it */
-    if (f->home != s || f->extra) return NULL;
-    f = weft__deque_take(slot);
-    if (f && unlikely(f->home != s || f->extra)) {
-        weft__deque_push(slot, f);
-        return NULL;
-    }
-    return f;
+    weft__fresh *f = weft__load(&slot->deque[(bottom - 1) % WEFT_DEQUE], relaxed);
+    if (f->home != s || f->extra || (char *)__builtin_frame_address(0) < weft__stack_middle(me->stack)) return NULL;
+    return weft__deque_take(slot);
 }
 
 static void join_as_task(weft__scope *s) {
     weft__slot *slot = weft__enter();
-    for (;;) {
-        if (joined(s)) break;
+    do {
         weft__worker *w = weft__self();
         weft__task *me = w->cur;
-        weft__fresh *f = room_left(me) ? own_child(slot, s) : NULL;
-        if (!f) {
+        weft__fresh *f = own_child(slot, s, me);
+        if (unlikely(!f)) {
             weft__store(&me->b.reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
             weft__park(w, slot, post_settle, s);
             weft__store(&me->b.reason, WEFT_WAIT_NONE, relaxed);
             break;
         }
-        run_inside(w, me, f);
+        slot = run_inside(me, s, f);
         s->spawned--;
-        slot = weft__here(weft__self()); /* H9 */
-    }
+    } while (!joined(s));
     weft__leave();
 }
 
@@ -186,9 +163,8 @@ int weft_scope_end(weft_scope *scope) {
             join_as_thread(s);
     }
     if (unlikely(s->timed)) weft__timer_stop(&s->timer);
-    if (unlikely(s->listed)) weft__scope_unlist(s); /* under nobody's eyes: all children have ended */
+    if (unlikely(s->listed)) weft__scope_unlist(s); /* all children have ended: nobody lists it any more */
     b->scope = likely(b->kind == WEFT_BLOCK_TASK) || s->parent != &weft__root ? s->parent : NULL;
     int error = weft__load(&s->error, relaxed); /* all children have ended; the join orders it */
-    if (likely(error == 0 && weft__load(&b->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed))) return 0;
-    return error ? error : weft__scope_cause(s->parent) ? WEFT_ECANCELED : 0;
+    return unlikely(error != 0) ? error : weft__cancel_check(b);
 }

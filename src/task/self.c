@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "task/task.h"
 
-void weft_yield(void) {
-    weft__slot *s = weft__enter();
-    if (unlikely(!s)) return;
-    weft__yield_now(s);
-    weft__leave();
-}
-
 uint64_t weft_self(void) {
-    weft__worker *w = weft__self();
-    return w == &weft__nobody ? 0 : w->cur->id;
+    weft__task *t = weft__self()->cur;
+    if (!t) return 0;
+    return t->inner ? weft__load(&t->inner->id, relaxed) : t->id; /* relaxed: it was set before the child ran */
 }

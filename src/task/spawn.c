@@ -26,7 +26,7 @@ typedef struct {
 
 /* Called with the deque full: did the current task fill it all by itself since the last time? */
 static WEFT_COLD bool made_a_storm(weft__slot *s, weft__task *me) {
-    uint64_t spawned = (s->last_id - s->burst_id) / (uint64_t)(weft__rt.slots + 1);
+    uint64_t spawned = (s->last_id - s->burst_id) / weft__rt.id_step;
     bool storm = s->burst_by == weft__work_task(me) && spawned < 2 * WEFT_DEQUE;
     s->burst_by = weft__work_task(me);
     s->burst_id = s->last_id;
@@ -42,7 +42,7 @@ static void post_ring(weft__slot *s, void *t) {
 static weft__slot *step_back(weft__slot *s) {
     weft__worker *w = weft__self();
     s->deque_top_seen = weft__load(&s->top, acquire); /* as in weft__deque_push */
-    if (weft__load(&s->bottom, relaxed) - s->deque_top_seen < WEFT_DEQUE - 1) return s;
+    if (weft__deque_count(s) < WEFT_DEQUE - 1) return s;
     weft__fresh *f = weft__deque_take(s);
     if (!f) return s;
     s->boost = WEFT_DEQUE / 2;
@@ -54,10 +54,24 @@ static weft__slot *step_back(weft__slot *s) {
     return s;
 }
 
+static WEFT_COLD void push_full(weft__slot *s, weft__fresh *f) {
+    if (made_a_storm(s, weft__self()->cur)) s = step_back(s);
+    weft__deque_push(s, f);
+    weft__work_made(s);
+}
+
 WEFT_INLINE void push(weft__slot *s, weft__fresh *f) {
-    if (unlikely(weft__load(&s->bottom, relaxed) - s->deque_top_seen >= WEFT_DEQUE - 1) && made_a_storm(s, weft__self()->cur))
-        s = step_back(s);
-    if (weft__deque_push(s, f) >= 2) weft__work_made(s); /* the first one is for us */
+    uint32_t n = weft__deque_count(s);
+    if (unlikely(n >= WEFT_DEQUE - 1)) {
+        push_full(s, f);
+        return;
+    }
+    weft__deque_put(s, f);
+    if (n) weft__work_made(s); /* the first one is for us */
+}
+
+WEFT_INLINE uint64_t next_id(weft__slot *s) {
+    return s->last_id += weft__rt.id_step;
 }
 
 /* The record, from the order. */
@@ -103,7 +117,7 @@ WEFT_COLD static int spawn_outside(weft__scope *home, const order *o);
 
 /* Whether the scope takes no more children. */
 WEFT_INLINE bool closed(weft__scope *home, weft__block *me) {
-    if (likely(weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed)) && likely(home->owner == me)) return false;
+    if (likely(!weft__cancel_check(me)) && likely(home->owner == me)) return false; /* it is one of ours */
     return weft__scope_cause(home) != 0;
 }
 
@@ -117,8 +131,7 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
         if (f) weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
         return refused(home, WEFT_ENOMEM, s);
     }
-    s->last_id += (uint64_t)(weft__rt.slots + 1);
-    fill(f, home, o, s->last_id);
+    fill(f, home, o, next_id(s));
     count(s, home, me);
     push(s, f);
     weft__leave();
@@ -131,7 +144,7 @@ static int enqueue_outside(weft__scope *home, const order *o) {
     weft__fresh *f = weft__slab_get(&weft__rt.fresh_slab);
     if (!f) return WEFT_ENOMEM;
     uint64_t n = weft__add(&weft__rt.foreign_id, 1, relaxed) + 1;
-    fill(f, home, o, n * (uint64_t)(weft__rt.slots + 1));
+    fill(f, home, o, n * weft__rt.id_step);
     if (home->owner == weft__thread_block())
         home->spawned++;
     else if (home->owner)
@@ -218,9 +231,25 @@ int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_op
 
 /* ---- the public functions ---- */
 
-int weft_spawn(weft_scope *s, weft_fn *fn, void *arg) {
-    order o = {.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER};
-    return spawn(weft__scope_of(s), &o);
+static WEFT_NOINLINE int spawn_plain(weft__scope *home, weft_fn *fn, void *arg, void *site) {
+    order o = {.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = site};
+    return spawn(home, &o);
+}
+
+/* The common case written out: the opener spawns, a record is at hand. Everything else takes the general way. */
+int weft_spawn(weft_scope *scope, weft_fn *fn, void *arg) {
+    weft__scope *home = weft__scope_of(scope);
+    weft__slot *s = weft__enter();
+    if (unlikely(!s)) return spawn_plain(home, fn, arg, CALLER);
+    weft__block *me = &weft__self()->cur->b;
+    bool common = s->fresh.first && home->owner == me && weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
+    if (unlikely(!common)) return spawn_plain(home, fn, arg, CALLER);
+    weft__fresh *f = weft__cache_pop(&weft__rt.fresh_slab, &s->fresh);
+    fill(f, home, &(order){.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER}, next_id(s));
+    home->spawned++;
+    push(s, f);
+    weft__leave();
+    return 0;
 }
 
 int weft_spawn_copy(weft_scope *s, weft_fn *fn, const void *arg, size_t size) {

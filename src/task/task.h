@@ -24,7 +24,8 @@ _Static_assert(sizeof(weft__task) <= WEFT_STACK_HEAD, "a task fits at the top of
  * Cancelling. A scope is cancelled by its own `cause` or by one around it; weft__rt.epoch rises with each cancellation, so a block
  * that has seen the epoch needs to look no further. A cancelled scope's waits are found through a tree that holds only those who
  * have ever waited: a block puts itself on the list of its home when it first parks (tasks that never do cost nothing), and the
- * scope then on the list of its parent, up to the root.
+ * scope then on the list of its parent, and so on up to the last below the root. The root's own cancellation concerns everybody and
+ * goes through all stacks instead.
  *  S3  A scope's lists are under its lock; `listed` and its place among its siblings are under its parent's lock.
  *  S4  Locks are taken from parent to child. Whoever walks holds the locks of the path, so nothing on it can go. */
 struct weft__scope {
@@ -68,14 +69,13 @@ struct weft__extra {
     char name[32];     /* "" = none */
 };
 
-/* The scope that detached tasks belong to, and the places where scopes directly below it are listed (several, against contention). */
-enum { WEFT_ROOT_SHARDS = 16 };
+/* The scope that detached tasks belong to. */
 extern weft__scope weft__root;
 
 /* The calling task's or plain thread's block. Not a look at the slot: no entry needed. */
-weft__block *weft__me(void);
-WEFT_INLINE weft__block *weft__cur_block(weft__worker *w) {
-    return &w->cur->b;
+WEFT_INLINE weft__block *weft__me(void) {
+    weft__task *t = weft__self()->cur;
+    return likely(t != NULL) ? &t->b : weft__thread_block();
 }
 
 /* ---- cancel.c ---- */
@@ -96,9 +96,10 @@ void weft__root_cancel(void);
 /* Makes the block findable by cancellation, before its first wait. */
 WEFT_COLD void weft__block_link(weft__block *b);
 WEFT_COLD void weft__block_unlink(weft__block *b);
+void weft__scope_list(weft__scope *s);
 void weft__scope_unlist(weft__scope *s);
 
-/* ---- scope.c, end.c ---- */
+/* ---- scope.c, life.c ---- */
 
 /* The child has returned `result`, or was refused with it. */
 WEFT_COLD void weft__child_failed(weft__scope *s, int result, weft__slot *slot);
@@ -124,7 +125,7 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s);
 enum { WEFT_PHASE_NONE, WEFT_PHASE_STARTING, WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING };
 int weft__runtime_phase(void);
 
-/* ---- counting for the end of the runtime (end.c) ----
+/* ---- counting for the end of the runtime (life.c) ----
  *
  * Root tasks, and tasks of scopes that plain threads opened, keep the runtime alive. Each slot counts what it has spawned and what
  * has ended on it, plainly; whoever wants to know reads all `done` first, then all `spawned`: equal sums mean that there was a

@@ -40,7 +40,7 @@
  *  - A binary heap: exact, but each start and stop is a walk of log n cache misses.
  *  - A timerfd per timer: microseconds and a descriptor each.
  *  - An exact hash of the moments: as cheap to fill, but has no order: the next moment would need a second structure.
- *  - Ticks of 16 us with moments rounded up: saves three levels and no time, fires what is due a tick late, and a test that
+ *  - Ticks of 16 us with moments rounded up: saves two levels and one fall, fires what is due a tick late, and a test that
  *    moves the fake clock by exactly the time slept would wait for ever.
  *  - Levels by distance instead of by digits: a timer never falls early because of a digit that turns over, but levels overlap,
  *    so the order and the next moment need a comparison of all levels.
@@ -50,7 +50,7 @@
 #include <sched.h>
 
 enum {
-    BATCH = 32,       /* timers moved or fired before waiters are let in: less than a microsecond */
+    BATCH = 32,       /* timers moved or fired before waiters are let in: about a microsecond */
     LOOK = 32,        /* timers looked at to make the bound exact: a false wake-up costs as much as hundreds */
     LOOK_ON_STOP = 4, /* the same on the fast path */
     SMALL = 8,        /* a bucket of so many is searched rather than opened: half of them looked at is as dear as one fall */

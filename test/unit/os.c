@@ -40,9 +40,7 @@ TEST(os_fault, a_sticky_fault_lasts_until_disarmed) {
     weft__free(p);
 }
 
-static void *nothing(void *arg) {
-    return arg;
-}
+static void *nothing(void *arg) { return arg; }
 
 TEST(os_fault, every_system_call_can_fail) {
     size_t page = weft__page_size();
@@ -68,9 +66,7 @@ TEST(os_fault, every_system_call_can_fail) {
 /* ---- memory ---- */
 
 /* Mappings that come from elsewhere: tools keep some about ours. */
-static int slack(int n) {
-    return test_slow_tools() > 1 ? 20 + n : n;
-}
+static int slack(int n) { return test_slow_tools() > 1 ? 20 + n : n; }
 
 TEST(os_memory, reservations_are_aligned_zero_and_returned) {
     int before = test_maps();
@@ -303,7 +299,11 @@ TEST(os_cpu, a_quota_of_cgroup_v1_counts) {
     write_file("fs/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
     write_file("fs/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
     CHECK_EQ(quota("5:memory:/a\n4:cpu,cpuacct:/a\n"), 3);
+    write_file("fs/cpu/a/cpu.cfs_quota_us", "250000\n");
+    write_file("fs/cpu/a/cpu.cfs_period_us", "100000\n");
     CHECK_EQ(quota("4:cpuset:/a\n"), 0);
+    CHECK_EQ(quota("4:memory,cpu:/a\n"), 3); /* mounted under another name */
+    write_file("fs/cpu/a/cpu.cfs_quota_us", "-1\n");
     write_file("fs/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
     CHECK_EQ(quota("4:cpu,cpuacct:/a\n"), 0);
     remove_tree();
@@ -368,7 +368,7 @@ static int barriers_order_stores_before_loads(void *fences) {
     CHECK_EQ(weft__thread_start(&t, light_side, &rounds, NULL), 0);
     for (int i = 1; i <= rounds; i++) {
         for (int k = i % 64; k; k--) __asm__ volatile("" ::: "memory"); /* the other side needs a moment to see the start */
-        weft__store(&litmus.y, 1, relaxed); /* ordered by the barrier under test */
+        weft__store(&litmus.y, 1, relaxed);                             /* ordered by the barrier under test */
         weft__heavy_barrier();
         int heavy_saw = weft__load(&litmus.x, relaxed);
         await(&litmus.round, i);
@@ -381,13 +381,9 @@ static int barriers_order_stores_before_loads(void *fences) {
     return 0;
 }
 
-TEST(os_barrier, light_and_heavy_together_order_a_store_before_a_load) {
-    CHECK_CHILD(barriers_order_stores_before_loads);
-}
+TEST(os_barrier, light_and_heavy_together_order_a_store_before_a_load) { CHECK_CHILD(barriers_order_stores_before_loads); }
 
-TEST(os_barrier, fences_do_the_same_without_membarrier) {
-    CHECK_CHILD_ARG(barriers_order_stores_before_loads, (void *)1);
-}
+TEST(os_barrier, fences_do_the_same_without_membarrier) { CHECK_CHILD_ARG(barriers_order_stores_before_loads, (void *)1); }
 
 /* ---- errno ---- */
 

@@ -12,9 +12,7 @@
 
 static weft__stack_cache cache, other;
 
-static void open_pool(void) {
-    CHECK_EQ(weft__stack_pool_open(), 0);
-}
+static void open_pool(void) { CHECK_EQ(weft__stack_pool_open(), 0); }
 
 static void close_pool(void) {
     memset(&cache, 0, sizeof cache);
@@ -28,9 +26,7 @@ static weft__stack_info info(void) {
     return i;
 }
 
-static int default_class(void) {
-    return weft__stack_class(0);
-}
+static int default_class(void) { return weft__stack_class(0); }
 
 /* The lowest address of the piece that a stack was cut from. */
 static char *bottom(weft__stack *s) {
@@ -333,9 +329,7 @@ static int protected_pages(void *arg) {
     return 0;
 }
 
-TEST(guards, protected_pages_do_where_regions_do_not_work) {
-    CHECK_CHILD(protected_pages);
-}
+TEST(guards, protected_pages_do_where_regions_do_not_work) { CHECK_CHILD(protected_pages); }
 
 static int beyond_the_budget(void *arg) {
     (void)arg;

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* The beginning and the end of a task, and who is told. */
+/* The life of a task: its beginning, its end, and who is told.
+ *
+ * A finished task's stack is used for the next fresh one at once, without a switch; it goes back to the cache only when something
+ * else is to be run. */
 #include "task/task.h"
 
-weft__block *weft__me(void) {
-    weft__worker *w = weft__self();
-    return likely(w != &weft__nobody) ? &w->cur->b : weft__thread_block();
-}
-
-weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
+/* Sets up a task on the stack from its record; consumes the record. */
+WEFT_INLINE weft__task *begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     weft__task *t = weft__stack_head(st);
-    t->b.kind = WEFT_BLOCK_TASK;
+    /* Not weft__block_init: weft__root_cancel may look at the block of any stack at any time. The rest is as the last task left
+     * it, or zero. */
     t->b.linked = f->home == &weft__root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE;
     t->b.scope = t->b.home = f->home;
-    weft__store(&t->b.wait_lock, NULL, relaxed); /* it is not waiting: read by interrupters at any time */
-    weft__store(&t->b.epoch, 0, relaxed);        /* its first wait looks at its scope */
-    weft__store(&t->b.reason, WEFT_WAIT_NONE, relaxed);
+    weft__store(&t->b.epoch, 0, relaxed); /* its first wait looks at its scope */
     t->stack = st;
     t->fn = f->fn;
     t->arg = f->arg;
     t->id = weft__load(&f->id, relaxed);
     t->site = f->site;
     t->extra = f->extra;
+    t->inner = NULL;
     if (f->args) {
         memcpy(t->copy, f->copy, sizeof t->copy);
         t->arg = t->copy;
@@ -29,9 +28,14 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     return t;
 }
 
+weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
+    return begin(s, f, st);
+}
+
 void weft__scope_left_open(weft__task *t) {
-    weft__die("task %llu \"%s\" returned with scope %p still open: weft_scope_end is missing", (unsigned long long)t->id,
-              t->extra ? t->extra->name : "", (void *)t->b.scope);
+    weft__die("task %llu \"%s\" returned with scope %p still open: weft_scope_end is missing",
+              (unsigned long long)(t->inner ? weft__load(&t->inner->id, relaxed) : t->id), t->extra ? t->extra->name : "",
+              (void *)t->b.scope);
 }
 
 static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
@@ -41,7 +45,9 @@ static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
     weft__extra_free(x);
 }
 
-weft__work weft__task_end(weft__slot *s, weft__task *t, int result) {
+/* The task's function has returned: tells whoever waits for it. Returns the waiter if it is to run now, or 0. The task is gone
+ * afterwards, its stack is not. */
+WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
     weft__scope *home = t->b.home;
     weft__task_check_scopes(t);
     if (unlikely(t->b.linked == WEFT_LINK_LIST)) weft__block_unlink(&t->b);
@@ -60,6 +66,42 @@ weft__work weft__task_end(weft__slot *s, weft__task *t, int result) {
     if (last) weft__resume(owner, s);
     weft__foreign_done();
     return 0;
+}
+
+/* ---- the life of a stack ---- */
+
+/* Runs the task that was begun on this stack, then fresh ones of the same class for as long as they are next; returns what to
+ * go on with. A finished task starts the next one without a switch. */
+static weft__work live(void) {
+    weft__run_post(weft__self());
+    for (;;) {
+        weft__task *t = weft__self()->cur;
+        weft__ctx_fp_reset(); /* the starter's must not leak into it */
+        weft__leave();
+        int result = t->fn(t->arg);
+        weft__slot *s = weft__enter();
+        weft__work k = end(s, t, result);
+        if (!k) k = weft__pick(s);
+        if (!weft__is_fresh(k) || weft__as_fresh(k)->size_class != t->stack->size_class) {
+            weft__stack_put(&s->stacks, t->stack);
+            return k;
+        }
+        weft__self()->cur = begin(s, weft__as_fresh(k), t->stack);
+    }
+}
+
+WEFT_NO_TSAN void *weft__task_main(void) {
+    weft__san_arrive(NULL);
+    weft__work k = live();
+    weft__worker *w = weft__self();
+    if (weft__is_fresh(k)) {
+        w->pending = k;
+        k = 0;
+    }
+    weft__bounds bounds;
+    void *to = weft__destination(w, weft__as_task(k), &bounds);
+    weft__san_leave(NULL, bounds);
+    return to;
 }
 
 /* ---- counting ---- */
