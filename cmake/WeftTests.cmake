@@ -83,6 +83,19 @@ function(weft_add_script test label seconds)
                        "WEFT_SOURCE=${PROJECT_SOURCE_DIR};WEFT_BUILD=${PROJECT_BINARY_DIR};WEFT_CC=${CMAKE_C_COMPILER}")
 endfunction()
 
+# The take-over stress with one part of the protocol left out: each of these programs must fail.
+foreach(mutant no_barrier no_in_rt plain_commit plain_reopen)
+  string(TOUPPER ${mutant} define)
+  add_executable(mutant_${mutant} ${weft_c} ${weft_asm} ${PROJECT_SOURCE_DIR}/test/stress/takeover.c ${PROJECT_SOURCE_DIR}/test/harness.c)
+  target_compile_definitions(mutant_${mutant} PRIVATE WEFT_MUTANT_${define} WEFT_DEBUG_CHECKS)
+  target_include_directories(mutant_${mutant} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+                                                      ${PROJECT_SOURCE_DIR}/test)
+  target_link_libraries(mutant_${mutant} PRIVATE weft_flags m ${CMAKE_DL_LIBS})
+  set_target_properties(mutant_${mutant} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
+  weft_add_script(takeover.mutant_${mutant}_fails stress 120 ${PROJECT_SOURCE_DIR}/tools/must-fail
+                  $<TARGET_FILE:mutant_${mutant}> takeover.tasks_survive_slots_being_taken_from_two_slots)
+endforeach()
+
 find_program(WEFT_SPIN spin)
 file(GLOB models CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/model/*)
 if(NOT WEFT_SPIN)

@@ -124,7 +124,7 @@ WEFT_INLINE int operate(weft_chan *c, int what, void *elem, weft_deadline deadli
     weft__block *b, *wake = NULL;
     if (likely(s != NULL)) {
         s = weft__spend(s);
-        b = &weft__self()->cur->b;
+        b = &weft__cur(weft__self())->b;
     } else {
         b = weft__thread_block();
     }

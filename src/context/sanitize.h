@@ -78,6 +78,12 @@ WEFT_INLINE weft__bounds weft__san_stack(weft__stack *s) {
     return b;
 }
 
+#ifdef WEFT_TSAN
+enum { weft__san_has_fibers = 1 };
+#else
+enum { weft__san_has_fibers = 0 };
+#endif
+
 /* The calling thread's own stack. */
 weft__bounds weft__san_thread(void);
 void weft__san_fiber_drop(void *fiber);

@@ -10,16 +10,15 @@ void weft_stats_get(weft_stats *out) {
     weft__stack_info_get(&stacks);
     out->slots = weft__rt.slots;
     out->threads = weft__workers_count();
-    uint64_t spawned = weft__load(&weft__rt.foreign_spawned, relaxed), done = weft__load(&weft__rt.foreign_done, relaxed);
+    out->tasks = weft__load(&weft__rt.foreign_spawned, relaxed) - weft__load(&weft__rt.foreign_done, relaxed);
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *s = &weft__rt.slot[i]; /* counters: each is right, together they are about right */
-        spawned += weft__load(&s->spawned, relaxed);
-        done += weft__load(&s->done, relaxed);
+        out->tasks += weft__load(&s->begun, relaxed) - weft__load(&s->ended, relaxed);
+        out->tasks += weft__load(&s->spawned, relaxed) - weft__load(&s->done, relaxed);
         out->steals += weft__load(&s->steals, relaxed);
         out->wakes += weft__load(&s->wakes, relaxed);
         out->sleeps += weft__load(&s->sleeps, relaxed);
     }
-    out->tasks = spawned - done;
     out->takeovers = weft__load(&weft__rt.takeovers, relaxed);
     out->stacks = stacks.stacks;
     out->stack_mappings = stacks.mappings;

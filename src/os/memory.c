@@ -42,9 +42,14 @@ size_t weft__page_size(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Inaccessible first: in a program that called mlockall(MCL_FUTURE) the kernel would fill all of it with memory at once. */
 static char *reserve(size_t size) {
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
+    char *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    munlock(p, size);
+    if (mprotect(p, size, PROT_READ | PROT_WRITE) == 0) return p;
+    munmap(p, size);
+    return NULL;
 }
 
 /* The kernel often aligns well by itself; only if it did not, reserve more and cut both ends off. */

@@ -55,8 +55,8 @@ int64_t weft__os_now(void); /* CLOCK_MONOTONIC */
 
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int weft__cpu_count(void);
-/* What the cgroups named in the file `self` (/proc/self/cgroup) allow, with their tree at `root` (/sys/fs/cgroup): CPUs, rounded
- * up; 0: no limit. */
+/* What the cgroups named in the file `self` (/proc/self/cgroup) allow, with their tree at `root` (/sys/fs/cgroup): CPUs,
+ * rounded up; 0: no limit. */
 int weft__cpu_quota(const char *self, const char *root);
 size_t weft__page_size(void);
 /* The start of a small file, as a string; its length or -errno. */

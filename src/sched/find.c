@@ -157,7 +157,7 @@ static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
     if (w->searching) {
         w->searching = false;
         weft__sub(&weft__rt.searching, 1, seq_cst); /* before looking at the queues; pairs with weft__work_made */
-        if (weft__idle_work_waits(s)) weft__work_made(s);
+        if (weft__idle_work_waits(s, 1)) weft__work_made(s);
     }
     return k;
 }

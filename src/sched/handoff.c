@@ -19,7 +19,7 @@ static weft__slot *lost(weft__worker *w) {
         weft__slot_own(s, w);
         return s;
     }
-    weft__task *me = w->cur;
+    weft__task *me = weft__cur(w);
     w->post = post_publish;
     w->post_arg = me;
     weft__switch(w, NULL, me, 0);
@@ -33,15 +33,21 @@ weft__slot *weft__enter_slow(void) {
     uintptr_t gate = weft__load(&w->gate, acquire);              /* pairs with the taker's CAS */
     for (;;) {
         if (gate == WEFT_GATE_NONE) return lost(w);
-        if (!(gate & WEFT_GATE_REQUESTED)) return weft__gate_slot(gate);
-        /* H3: against the commit in weft__slot_take */
         uintptr_t open = gate & ~(uintptr_t)WEFT_GATE_REQUESTED;
-        if (weft__cas(&w->gate, &gate, open, acq_rel)) return weft__gate_slot(open);
+#ifdef WEFT_MUTANT_PLAIN_REOPEN
+        gate = open;
+#endif
+        /* H3: against the commit in weft__slot_take */
+        if (gate == open || weft__cas(&w->gate, &gate, open, acq_rel)) {
+            weft__slot_inside(weft__gate_slot(open), w);
+            return weft__gate_slot(open);
+        }
     }
 }
 
 void weft__slot_disown(weft__worker *w) {
     /* A taker that has just requested it fails its commit: the gate has changed (H3). */
+    weft__slot_outside(weft__here(w), w);
     weft__slot *s = weft__gate_slot(weft__xchg(&w->gate, WEFT_GATE_NONE, acq_rel));
     weft__store(&s->owner, NULL, release); /* H6: a hint */
 }
@@ -59,8 +65,16 @@ static bool take(weft__slot *s) {
     if (weft__load(&w->in_rt, acquire)) return false; /* H6; pairs with the release in weft__leave. Stays requested */
 #endif
     seen = requested;
+#ifdef WEFT_MUTANT_PLAIN_COMMIT
+    weft__store(&w->gate, WEFT_GATE_NONE, release);
+#else
     if (!weft__cas(&w->gate, &seen, WEFT_GATE_NONE, acq_rel)) return false; /* H3: against the reopening in weft__enter_slow */
-    weft__add(&weft__rt.takeovers, 1, relaxed);                /* a counter */
+#endif
+#ifdef WEFT_DEBUG_CHECKS
+    for (int i = 0; i < 32; i++) weft__cpu_relax(); /* time for a wrong owner to show up */
+    weft__check(!s->inside, "H1: a slot that was taken has no owner");
+#endif
+    weft__add(&weft__rt.takeovers, 1, relaxed); /* a counter */
     return true;
 }
 

@@ -49,22 +49,42 @@ WEFT_INLINE uintptr_t weft__gate_open(weft__slot *s) {
 /* Returns the slot, or NULL on a plain thread. */
 WEFT_COLD weft__slot *weft__enter_slow(void);
 
+/* H1, by plain accesses: an atomic one would hide the very reordering that breaks it. Checked builds only. */
+WEFT_INLINE void weft__slot_inside(weft__slot *s, weft__worker *w) {
+#ifdef WEFT_DEBUG_CHECKS
+    weft__check(!s->inside || s->inside == w, "H1: a slot has one owner");
+    s->inside = w;
+#else
+    (void)s, (void)w;
+#endif
+}
+WEFT_INLINE void weft__slot_outside(weft__slot *s, weft__worker *w) {
+#ifdef WEFT_DEBUG_CHECKS
+    weft__check(s && s->inside == w, "H1: a slot has one owner, until it leaves");
+    s->inside = NULL;
+#else
+    (void)s, (void)w;
+#endif
+}
+
 /* Into the runtime: the slot this task runs on, NULL on a plain thread (which then must not call weft__leave). */
 WEFT_INLINE weft__slot *weft__enter(void) {
     weft__worker *w = weft__self();
     weft__store(&w->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
     weft__compiler_barrier();
     uintptr_t gate = weft__load(&w->gate, relaxed); /* H2 */
-#ifdef WEFT_MUTANT_NO_GATE
-    gate &= ~(uintptr_t)WEFT_GATE_REQUESTED;
-#endif
     if (unlikely(gate & (WEFT_GATE_REQUESTED | WEFT_GATE_FENCED))) return weft__enter_slow();
+    weft__slot_inside((weft__slot *)gate, w);
     return (weft__slot *)gate;
 }
 
 /* Back to the task. */
 WEFT_INLINE void weft__leave(void) {
-    weft__store(&weft__self()->in_rt, 0, release); /* H6; pairs with the acquire in weft__slot_take */
+    weft__worker *w = weft__self();
+#ifdef WEFT_DEBUG_CHECKS
+    weft__slot_outside(weft__gate_slot(weft__load(&w->gate, relaxed)), w);
+#endif
+    weft__store(&w->in_rt, 0, release); /* H6; pairs with the acquire in weft__slot_take */
 }
 
 /* Inside the runtime, after a switch: the slot of the worker we are on now (H7). */
@@ -80,6 +100,7 @@ WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
     weft__store(&s->owner, w, release);         /* H6: a hint */
     weft__store(&w->gate, weft__gate_open(s), release); /* pairs with the CAS in weft__slot_take */
     w->last = s;
+    weft__slot_inside(s, w);
 }
 /* The worker, inside, gives its slot up: it is free for others from the caller's next release on. */
 void weft__slot_disown(weft__worker *w);

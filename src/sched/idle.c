@@ -15,6 +15,7 @@
  * it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
  * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too.
  * A worker that goes to sleep and knows an earlier timer than the sentry becomes the sentry itself; nobody needs to be woken for it.
+ * When the last sleeping worker is woken and slots are still idle, another is started to watch.
  *
  * Invariants
  *  I1  `idle` is the number of slots on the idle list; both change under the lock.
@@ -90,7 +91,7 @@ static weft__worker *worker_pop(void) {
 }
 
 void weft__worker_kick(weft__worker *w) {
-    weft__store(&w->wake, 1, release); /* pairs with the acquire in sleep_until_given */
+    weft__store(&w->wake, 1, release); /* pairs with the exchange in sleep_until_given */
     weft__futex_wake(&w->wake, 1);
 }
 
@@ -101,14 +102,14 @@ static void give(weft__worker *w, weft__slot *s, bool searching) {
 
 /* ---- making work known ---- */
 
-bool weft__idle_work_waits(weft__slot *s) {
+bool weft__idle_work_waits(weft__slot *s, int fresh) {
     if (weft__load(&weft__rt.started.count, acquire) || weft__load(&weft__rt.fresh.count, acquire)) return true;
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *v = &weft__rt.slot[i];
         if (v == s) continue;
         if (weft__load(&v->head, acquire) != weft__load(&v->tail, acquire)) return true; /* hints, behind a barrier */
         uint32_t n = weft__load(&v->bottom, acquire) - weft__load(&v->top, acquire);
-        if ((int32_t)n >= WORTH_WAKING) return true;
+        if ((int32_t)n >= fresh) return true;
     }
     return false;
 }
@@ -120,6 +121,7 @@ void weft__wake_one(weft__slot *by) {
     weft__slot *s = slot_pop(NULL);
     weft__worker *w = s ? worker_pop() : NULL;
     weft__worker *sentry = idle.deep && idle.sentry != w ? idle.sentry : NULL;
+    bool spare = w && idle.slots && !idle.workers; /* slots without anybody to watch for them */
     if (s) idle.deep = false;
     weft__lock_leave(&idle.lock);
     if (!s) {
@@ -130,6 +132,7 @@ void weft__wake_one(weft__slot *by) {
     if (w) {
         give(w, s, true);
         if (sentry) weft__worker_kick(sentry);
+        if (spare) (void)weft__worker_start(NULL, false);
     } else if (weft__worker_start(s, true) < 0) {
         weft__sub(&weft__rt.searching, 1, seq_cst);
         weft__lock_take(&idle.lock);
@@ -215,7 +218,7 @@ static weft__slot *take_given(weft__worker *w) {
 /* Something a computing owner keeps from others: see the essay. */
 static bool neglected(void) {
     if (earliest_timer() <= weft__clock_now()) return true;
-    if (weft__idle_work_waits(NULL)) return true;
+    if (weft__idle_work_waits(NULL, 1)) return true; /* what is too young is left where it is */
     for (int i = 0; i < weft__rt.slots; i++)
         if (weft__load(&weft__rt.slot[i].next, relaxed)) return true; /* a hint */
     return false;
@@ -228,8 +231,7 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         int64_t until = sleep_until(w);
         if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
         weft__futex_wait(&w->wake, 0, until);
-        weft__store(&w->wake, 0, relaxed); /* before the look at `given`: kick stores them in the other order */
-        atomic_thread_fence(memory_order_seq_cst);
+        (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (!weft__load(&w->given, relaxed) && until && neglected() && (s = take_back(w))) return s;
     }
     return s;
@@ -254,7 +256,7 @@ weft__slot *weft__idle(weft__worker *w) {
     stop_searching(w);
     if (mine) {
         weft__heavy_barrier(); /* pairs with the light barrier in weft__work_made */
-        if (weft__idle_work_waits(NULL) && (s = take_back(w))) return s;
+        if (weft__idle_work_waits(NULL, WORTH_WAKING) && (s = take_back(w))) return s;
     }
     return sleep_until_given(w);
 }
@@ -305,5 +307,5 @@ void weft__idle_open(void) {
 }
 
 bool weft__idle_all(void) {
-    return weft__load(&weft__rt.idle, seq_cst) == weft__rt.slots && !weft__idle_work_waits(NULL); /* for tests */
+    return weft__load(&weft__rt.idle, seq_cst) == weft__rt.slots && !weft__idle_work_waits(NULL, 1); /* for tests */
 }

@@ -20,8 +20,9 @@ void weft__work_injected(void);
 /* The worker has found nothing: gives up the slot it may have and sleeps. Returns when it has a slot again; NULL: the runtime
  * stops. */
 weft__slot *weft__idle(weft__worker *w);
-/* There is work that somebody other than `s` (NULL: anybody) should take. A hint. */
-bool weft__idle_work_waits(weft__slot *s);
+/* There is work that somebody other than `s` (NULL: anybody) could take: in a global queue, in a ring, or at least `fresh` tasks in
+ * a deque. A hint. */
+bool weft__idle_work_waits(weft__slot *s, int fresh);
 /* A short sleep with the slot kept, while the only work around is too young to take. */
 void weft__idle_nap(weft__worker *w);
 /* A slot that nobody holds, `prefer` if possible; NULL: none. For a worker that lost its own. */
@@ -37,7 +38,7 @@ bool weft__idle_all(void);
 
 /* ---- worker threads (worker.c) ---- */
 
-/* Starts another worker thread with the slot. 0; WEFT_ELIMIT: as many as allowed; -errno. */
+/* Starts another worker thread with the slot, or, NULL, to wait for one. 0; WEFT_ELIMIT: as many as allowed; -errno. */
 int weft__worker_start(weft__slot *s, bool searching);
 /* Wakes the worker, whatever it sleeps for. */
 void weft__worker_kick(weft__worker *w);

@@ -48,13 +48,14 @@ struct weft__fresh {
     weft__extra *extra; /* name, handle, large arguments; NULL for most */
     uint32_t size_class;
     uint32_t args; /* bytes of copied arguments */
-    char copy[WEFT_FRESH_ARGS];
+    _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
 
 /* A task that has started. Lives at the top of its stack. */
 struct weft__task {
     void *sp;        /* saved context; valid while it does not run */
     int saved_errno; /* likewise */
+    _Atomic bool alive; /* for people who look from outside */
     weft__block b;
     weft__task *link;   /* global queue */
     weft__stack *stack; /* the one it runs on */
@@ -65,7 +66,7 @@ struct weft__task {
     weft__extra *extra;
     weft__fresh *inner; /* a child that runs inside this one's weft_scope_end; NULL: none */
     void *fake;         /* sanitizer's state while it does not run */
-    char copy[WEFT_FRESH_ARGS];
+    _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
 
 /* Something to run: a weft__task, or a weft__fresh with bit 0 set; 0 = nothing. */
@@ -106,9 +107,11 @@ struct weft__slot {
     /* Written by the owner, read by thieves and counters. */
     _Atomic uint32_t picks;
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
+    _Atomic uint64_t begun, ended;  /* tasks of scopes that got a stack; for the stats */
     _Atomic int64_t now;            /* the clock when it was last looked at */
     _Atomic uint64_t steals, wakes, sleeps;
     int index; /* fixed */
+    weft__worker *inside; /* who is inside the runtime with it (H1); plain, so that a double owner is seen; checked builds only */
     /* Handing the slot on (handoff.c, idle.c). */
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */
@@ -127,7 +130,7 @@ struct weft__slot {
 struct weft__worker {
     _Atomic uint32_t in_rt; /* written by its own thread; read by whoever wants its slot */
     _Atomic uintptr_t gate; /* its slot, and whether somebody wants it (handoff.h) */
-    weft__task *cur;        /* what it runs; NULL on its own stack */
+    _Atomic(weft__task *) cur; /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
     weft__post *post;
     void *post_arg;
     void *sp; /* its own stack, while it runs a task */
@@ -147,6 +150,13 @@ struct weft__worker {
     pthread_t thread;
     int id;
 };
+
+WEFT_INLINE weft__task *weft__cur(weft__worker *w) {
+    return weft__load(&w->cur, relaxed);
+}
+WEFT_INLINE void weft__set_cur(weft__worker *w, weft__task *t) {
+    weft__store(&w->cur, t, relaxed); /* whoever looks from outside gets a hint */
+}
 
 /* A global queue. Started and fresh tasks have one each: with one for both, woken tasks waited behind storms of fresh ones. */
 typedef struct weft__inject {
@@ -178,7 +188,7 @@ struct weft__rt {
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint64_t takeovers;
     WEFT_ALIGNED weft__inject started, fresh;
-    weft__slab fresh_slab, handle_slab;
+    weft__slab fresh_slab;
 };
 extern struct weft__rt weft__rt;
 

@@ -15,7 +15,7 @@ static WEFT_NOINLINE WEFT_NO_TSAN void leave_for_fresh(weft__worker *w, weft__sl
         return;
     }
     weft__stack *st = weft__stack_get(&s->stacks, (int)f->size_class);
-    w->cur = weft__task_begin(s, f, st);
+    weft__set_cur(w, weft__task_begin(s, f, st));
     weft__san_leave(&me->fake, weft__san_stack(st));
     weft__ctx_start(&me->sp, st->high);
 }
@@ -32,7 +32,7 @@ WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, w
         weft__ctx_swap(&me->sp, to);
     }
     w = weft__self(); /* H9 */
-    me = w->cur;
+    me = weft__cur(w);
     weft__san_arrive(me->fake);
     *w->errno_at = me->saved_errno;
     weft__run_post(w);
@@ -50,11 +50,11 @@ WEFT_INLINE void yield(weft__slot *s) {
     if (!k && s->rounds > 0) return; /* nobody else */
     if (weft__rt.many) {
         w->post = post_ring;
-        w->post_arg = w->cur;
+        w->post_arg = weft__cur(w);
     } else {
-        weft__ring_push(s, w->cur); /* R4: nobody can take it while we still stand on its stack */
+        weft__ring_push(s, weft__cur(w)); /* R4: nobody can take it while we still stand on its stack */
     }
-    weft__switch(w, s, w->cur, k);
+    weft__switch(w, s, weft__cur(w), k);
 }
 
 weft__slot *weft__yield_now(weft__slot *s) {

@@ -65,7 +65,7 @@ WEFT_INLINE void weft__run_post(weft__worker *w) {
 
 /* Where to go for the task t, NULL: the worker's own stack; and what the sanitizers want to know of it. Sets w->cur. */
 WEFT_INLINE void *weft__destination(weft__worker *w, weft__task *t, weft__bounds *bounds) {
-    w->cur = t;
+    weft__set_cur(w, t);
     *bounds = t ? weft__san_stack(t->stack) : w->bounds;
     return t ? t->sp : w->sp;
 }
@@ -78,7 +78,7 @@ void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k);
 WEFT_INLINE void weft__park(weft__worker *w, weft__slot *s, weft__post *post, void *arg) {
     w->post = post;
     w->post_arg = arg;
-    weft__switch(w, s, w->cur, weft__pick(s));
+    weft__switch(w, s, weft__cur(w), weft__pick(s));
 }
 
 /* The slot's budget is used up, or the task asks for it: others first. Inside the runtime; returns the slot we are on then. */

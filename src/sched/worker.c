@@ -7,7 +7,7 @@
 
 #include "sched/switch.h"
 
-struct weft__rt weft__rt;
+struct weft__rt weft__rt = {.fresh_slab = {.size = sizeof(weft__fresh)}};
 weft__worker weft__nobody = {.gate = WEFT_GATE_NONE};
 __thread weft__worker *weft__self_worker = &weft__nobody;
 
@@ -41,13 +41,13 @@ static WEFT_NO_TSAN void run(weft__worker *w, weft__work k) {
     if (weft__is_fresh(k)) {
         weft__stack *st = stack_for(s, weft__as_fresh(k));
         if (!st) return;
-        w->cur = weft__task_begin(s, weft__as_fresh(k), st);
+        weft__set_cur(w, weft__task_begin(s, weft__as_fresh(k), st));
         weft__san_leave(&w->fake, weft__san_stack(st));
         weft__ctx_start(&w->sp, st->high);
     } else {
-        w->cur = weft__as_task(k);
-        weft__san_leave(&w->fake, weft__san_stack(w->cur->stack));
-        weft__ctx_swap(&w->sp, w->cur->sp);
+        weft__set_cur(w, weft__as_task(k));
+        weft__san_leave(&w->fake, weft__san_stack(weft__cur(w)->stack));
+        weft__ctx_swap(&w->sp, weft__cur(w)->sp);
     }
     weft__san_arrive(w->fake);
 }

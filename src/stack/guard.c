@@ -7,9 +7,9 @@
  *  1  A canary: a pattern at the bottom, looked at when the stack is given back. Too late to prevent damage, and it touches a
  *     second page; but the damage has a name then, and so has the task.
  *
- * The best level that works is found when the pool opens, by trying: emulators and old kernels accept the advice and do nothing,
+ * The best level that works is found when the pool opens, by trying: emulators accept the advice and do nothing,
  * so a test page is guarded and the kernel is asked whether it faults. WEFT_STACK_GUARDS=region|protect|canary in the
- * environment sets the best level to be used. Each magazine may fall below that level by itself (no memory, budget used up); its
+ * environment sets the best level to be used. A magazine may fall below that level by itself (no memory, budget used up); its
  * stacks remember what they have.
  *
  * A frame larger than the guard can step over it into the neighbour's memory without touching it. Compilers prevent that with

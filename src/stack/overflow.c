@@ -6,13 +6,13 @@
  * would be if that stack had just grown into it? Then it reports and lets the process die by the same signal, so that a core
  * shows the faulting frame. Everything else belongs to whoever had the signal before us.
  *
- *  1. Nothing is allocated or locked, and no stdio is used, before the sentence with task, limit and remedy is out. What follows
+ *  1. Nothing is allocated or locked, and no stdio is used, before the sentence with task, limit and remedy is out. The rest
  *     is looked up with dladdr and the unwinder, which take the dynamic linker's lock: if that hangs, the important part is
  *     already printed. Both were called once at the start, since the first call loads libraries.
  *  2. One thread reports; others that overflow meanwhile wait for the end of the process.
  *  3. After the pool is closed there are no slabs, so a handler of ours that somebody has chained passes everything on.
  *
- * Rejected: raise() at the end (the core would show the handler instead of the frame); siglongjmp out of it to end only the task
+ * Rejected: raise() at the end (the core would show the handler, not the frame); siglongjmp out of it to end only the task
  * (locks and half-done work of the frames below stay behind: a hung program instead of a dead one). */
 #include "stack/slab.h"
 

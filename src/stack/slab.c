@@ -2,7 +2,7 @@
 /* Where stacks come from, and where they go in between.
  *
  * A slab is one large reservation, cut into stacks of one class. Reserving costs nothing but addresses: memory comes when it is
- * touched. So slabs start at 4 GiB and double up to 64 GiB, and a million stacks of 256 KiB are eight mappings. Where addresses
+ * touched. So slabs start at 4 GiB and double up to 64 GiB, and a million stacks of 256 KiB are seven mappings. Where addresses
  * are scarce (RLIMIT_AS, strict overcommit) the size is halved until it fits, down to a single stack.
  *
  *     base                    low                               high            struct          top
@@ -10,9 +10,12 @@
  *
  * The life of a stack, and who moves it on:
  *
- *     uncarved ─carve→ fresh, in a cache ─make→ in use ─put→ in a cache ─spill, flush→ in a magazine of the pool
- *                        │ ↑ flush, refill (rest)  ↑─────────get──┘ ↑───────────────refill─────────┘
- *                        └→ at the tail of a rest of the pool
+ *     carve:         part of a slab        → fresh, in a cache, guarded
+ *     make:          fresh                 → in a cache, and at once in use
+ *     get, put:      in a cache            ⇄ in use
+ *     spill, flush:  in a cache            → in a magazine of the pool
+ *     flush:         fresh                 → in a rest of the pool: one made stack that stands for the untouched ones above it
+ *     refill:        in a magazine, a rest → in a cache, fresh
  *
  *  1. Nothing of a fresh stack is touched but its guard's page-table entry. Its top page is first written in make, when it is
  *     about to be used: a parked task costs one page and 1/8 of a page of page tables (256 KiB class).
@@ -190,7 +193,7 @@ static void push(weft__stack_cache *c, int cls, weft__stack *s) {
 
 /* ---- the shared pool ---- */
 
-/* Pops from one of the pool's lists. The look without the lock may miss one that is just arriving: then a fresh stack is made. */
+/* Pops from one of the pool's lists. The look without the lock may miss one that is just arriving; a fresh stack does, too. */
 static weft__stack *pool_take(_Atomic(weft__stack *) *list) {
     if (!weft__load(list, relaxed)) return NULL; /* a hint; the value is taken under the lock */
     weft__lock_take(&pool.lock);

@@ -71,9 +71,9 @@ void weft__stack_pool_close(void);
 int weft__stack_thread_open(void);
 void weft__stack_thread_close(void);
 
-/* Half-way down. */
-WEFT_INLINE char *weft__stack_middle(const weft__stack *s) {
-    return s->low + weft__stack_class_size(s->size_class) / 2;
+/* Above this, so much of the stack is free that another task may run on it and not notice: 7/8. */
+WEFT_INLINE char *weft__stack_inside_limit(const weft__stack *s) {
+    return s->high - weft__stack_class_size(s->size_class) / 8;
 }
 
 /* The task's place at the top of the stack, 64-byte aligned, WEFT_STACK_HEAD bytes. */

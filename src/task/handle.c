@@ -2,6 +2,9 @@
 /* Handles: joining and cancelling one task. */
 #include "task/task.h"
 
+enum { HANDLE_SIZE = (sizeof(weft_task) + WEFT_LINE - 1) / WEFT_LINE * WEFT_LINE };
+static weft__slab handles = {.size = HANDLE_SIZE, .link_at = offsetof(weft_task, slab_link)}; /* type-stable: P4 */
+
 static void handle_init(weft_task *h) {
     weft__store(&h->refs, 2, relaxed); /* the caller's and the task's; published with the record */
     h->ended = false;
@@ -13,17 +16,18 @@ static void handle_init(weft_task *h) {
 
 static void drop(weft_task *h) {
     if (weft__sub(&h->refs, 1, acq_rel) != 1) return; /* the last one sees what the others did */
-    weft__slab_put(&weft__rt.handle_slab, h);
+    weft__slab_put(&handles, h);
 }
 
 int weft_task_start(weft_task **out, weft_fn *fn, void *arg, const weft_task_opts *opts) {
     *out = NULL;
-    weft_task *h = weft__slab_get(&weft__rt.handle_slab);
+    if (weft__runtime_phase() == WEFT_PHASE_NONE) return WEFT_ETERMINATED;
+    weft_task *h = weft__slab_get(&handles);
     if (!h) return WEFT_ENOMEM;
     handle_init(h);
     int err = weft__spawn_handled(h, fn, arg, opts, __builtin_return_address(0));
     if (err) {
-        weft__slab_put(&weft__rt.handle_slab, h);
+        weft__slab_put(&handles, h);
         return err;
     }
     *out = h;

@@ -20,10 +20,12 @@ WEFT_INLINE weft__task *begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     t->site = f->site;
     t->extra = f->extra;
     t->inner = NULL;
+    weft__store(&t->alive, true, release); /* pairs with the acquire in dump.c */
     if (f->args) {
         memcpy(t->copy, f->copy, sizeof t->copy);
         t->arg = t->copy;
     }
+    if (f->home->owner) weft__store(&s->begun, weft__load(&s->begun, relaxed) + 1, relaxed); /* a counter */
     weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
     return t;
 }
@@ -50,6 +52,7 @@ static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
 WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
     weft__scope *home = t->b.home;
     weft__task_check_scopes(t);
+    weft__store(&t->alive, false, relaxed);
     if (unlikely(t->b.linked == WEFT_LINK_LIST)) weft__block_unlink(&t->b);
     bool detached = home->owner == NULL; /* before the handle, which may hold the scope, is let go */
     if (unlikely(t->extra != NULL)) end_extra(s, t, result);
@@ -57,6 +60,7 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
         weft__root_done(s);
         return 0;
     }
+    weft__store(&s->ended, weft__load(&s->ended, relaxed) + 1, relaxed); /* a counter */
     if (unlikely(result < 0)) weft__child_failed(home, result, s);
     weft__block *owner = home->owner; /* S1 */
     bool thread = owner->kind == WEFT_BLOCK_THREAD;
@@ -75,7 +79,7 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
 static weft__work live(void) {
     weft__run_post(weft__self());
     for (;;) {
-        weft__task *t = weft__self()->cur;
+        weft__task *t = weft__cur(weft__self());
         weft__ctx_fp_reset(); /* the starter's must not leak into it */
         weft__leave();
         int result = t->fn(t->arg);
@@ -86,7 +90,7 @@ static weft__work live(void) {
             weft__stack_put(&s->stacks, t->stack);
             return k;
         }
-        weft__self()->cur = begin(s, weft__as_fresh(k), t->stack);
+        weft__set_cur(weft__self(), begin(s, weft__as_fresh(k), t->stack));
     }
 }
 

@@ -111,11 +111,8 @@ static void clear(void) {
     weft__store(&weft__rt.foreign_id, 0, relaxed);
     weft__store(&weft__root.cause, 0, relaxed);
     weft__store(&weft__rt.epoch, weft__load(&weft__rt.epoch, relaxed) + 1, relaxed);
-    weft__rt.fresh_slab.size = sizeof(weft__fresh);
-    weft__rt.handle_slab.size = (sizeof(weft_task) + WEFT_LINE - 1) & ~(size_t)(WEFT_LINE - 1);
-    weft__rt.handle_slab.link_at = offsetof(weft_task, slab_link);
     weft__stack_who = who;
-    weft__stack_fiber_drop = weft__san_fiber_drop;
+    weft__stack_fiber_drop = weft__san_has_fibers ? weft__san_fiber_drop : NULL;
 }
 
 static int start(const weft_config *cfg) {
@@ -128,6 +125,7 @@ static int start(const weft_config *cfg) {
     weft__idle_open();
     weft__clock_moved = weft__idle_kick;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
+    if (weft__rt.many) (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */
     return 0;
 no_worker:
     weft__clock_moved = NULL;

@@ -38,23 +38,29 @@ static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
     }
 }
 
+/* On a plain thread the root's cancellation would not find the opener: it goes through the stacks of tasks only. */
+static WEFT_COLD void begin_special(weft__scope *s, const weft_scope_opts *opts) {
+    if (s->owner->kind == WEFT_BLOCK_THREAD) weft__scope_list(s);
+    if (opts) begin_with(s, opts);
+}
+
 void weft_scope_begin(weft_scope *scope, const weft_scope_opts *opts) {
     weft__scope *s = weft__scope_of(scope);
-    weft__block *b = weft__me();
-    weft__store(&s->done, WEFT_SCOPE_BIAS, relaxed); /* published with the first child */
-    s->spawned = 0;
+    weft__task *t = weft__cur(weft__self());
+    weft__block *b = likely(t != NULL) ? &t->b : weft__thread_block();
+    atomic_init(&s->done, WEFT_SCOPE_BIAS);
+    s->spawned = WEFT_SCOPE_BIAS;
     s->owner = b;
     s->parent = likely(b->scope != NULL) ? b->scope : &weft__root;
-    weft__store(&s->cause, 0, relaxed); /* as done */
-    weft__store(&s->error, 0, relaxed);
+    atomic_init(&s->cause, 0);
+    atomic_init(&s->error, 0);
     s->on_error = WEFT_CANCEL_ALL;
-    weft__store(&s->lock.held, 0, relaxed);
+    atomic_init(&s->lock.held, 0);
     s->blocks = NULL;
     s->kids = NULL;
     s->listed = s->timed = false;
     b->scope = s;
-    if (unlikely(b->kind == WEFT_BLOCK_THREAD)) weft__scope_list(s); /* the root's cancellation finds tasks by their stacks only */
-    if (unlikely(opts != NULL)) begin_with(s, opts);
+    if (unlikely(opts != NULL || t == NULL)) begin_special(s, opts);
 }
 
 /* ---- results ---- */
@@ -83,68 +89,75 @@ int weft_cancel_cause(void) {
 /* ---- joining ---- */
 
 WEFT_INLINE bool joined(weft__scope *s) {
-    return weft__load(&s->done, acquire) - WEFT_SCOPE_BIAS == s->spawned; /* S2; pairs with the children's additions */
+    return weft__load(&s->done, acquire) == s->spawned; /* S2; pairs with the children's additions */
 }
 
 /* Behind an opener that waits: settles; if all children have ended meanwhile, it goes on at once. */
 static void post_settle(weft__slot *slot, void *arg) {
     weft__scope *s = arg;
     weft__block *owner = s->owner; /* S1 */
-    int64_t all = WEFT_SCOPE_BIAS + s->spawned;
+    int64_t all = s->spawned;
     if (weft__sub(&s->done, all, acq_rel) == all) weft__resume(owner, slot); /* pairs with the additions in life.c */
 }
 
-/* Runs one of the scope's own fresh children on the opener's stack: the opener has nothing else to do, and the newest is likely
- * to be in the cache. The child borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and
- * both are in the same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own. Returns the slot we
- * are on then. */
-WEFT_INLINE weft__slot *run_inside(weft__task *me, weft__scope *s, weft__fresh *f) {
-    weft__fresh *outer = me->inner;
-    me->inner = f;
-    weft__leave();
-    int result = f->fn(f->arg);
-    weft__slot *slot = weft__enter();
-    if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
-    me->inner = outer;
-    if (unlikely(result < 0)) weft__child_failed(s, result, slot);
-    weft__cache_put(&weft__rt.fresh_slab, &slot->fresh, f);
-    return slot;
+static WEFT_NOINLINE void park_for_children(weft__slot *slot, weft__scope *s) {
+    weft__worker *w = weft__self();
+    weft__block *b = s->owner;
+    weft__store(&b->reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
+    weft__store(&b->since, weft__load(&slot->now, relaxed), relaxed);
+    weft__park(w, slot, post_settle, s);
+    weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
 }
 
-/* The newest fresh task of the slot, if it is a plain child of this scope and half of the stack is left for it. (The newest cannot
+static WEFT_COLD void join_as_thread(weft__scope *s) {
+    weft__thread *t = weft__container(s->owner, weft__thread, b);
+    weft__thread_ready(t);
+    int64_t all = s->spawned;
+    if (weft__sub(&s->done, all, acq_rel) == all) return; /* as in post_settle */
+    weft__thread_sleep(t, 0);
+}
+
+/* The newest fresh task of the slot, if it is a plain child of this scope and nearly all of the stack is left for it. (The newest cannot
  * change under us: a thief takes it only when it is the last one, and then weft__deque_take gives NULL.) */
 WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task *me) {
     uint32_t bottom = weft__load(&slot->bottom, relaxed); /* R2 */
     if (bottom == weft__load(&slot->top, relaxed)) return NULL;
     weft__fresh *f = weft__load(&slot->deque[(bottom - 1) % WEFT_DEQUE], relaxed);
-    if (f->home != s || f->extra || (char *)__builtin_frame_address(0) < weft__stack_middle(me->stack)) return NULL;
+    if (f->home != s || f->extra || (char *)__builtin_frame_address(0) < weft__stack_inside_limit(me->stack)) return NULL;
     return weft__deque_take(slot);
 }
 
-static void join_as_task(weft__scope *s) {
+/* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
+ * borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and both are in the
+ * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own. Returns the slot we are on then. */
+WEFT_INLINE weft__slot *run_inside(weft__task *me, weft__scope *s, weft__fresh *f) {
+    f->link = me->inner;
+    me->inner = f;
+    int saved_errno = *weft__self()->errno_at; /* errno is a task's own */
+    weft__leave();
+    int result = f->fn(f->arg);
+    weft__slot *slot = weft__enter();
+    *weft__self()->errno_at = saved_errno;
+    f = me->inner;
+    if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
+    me->inner = f->link;
+    if (unlikely(result < 0)) weft__child_failed(s, result, slot);
+    weft__cache_put(&weft__rt.fresh_slab, &slot->fresh, f);
+    s->spawned--;
+    return slot;
+}
+
+static void join(weft__task *me, weft__scope *s) {
     weft__slot *slot = weft__enter();
     do {
-        weft__worker *w = weft__self();
-        weft__task *me = w->cur;
         weft__fresh *f = own_child(slot, s, me);
         if (unlikely(!f)) {
-            weft__store(&me->b.reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
-            weft__park(w, slot, post_settle, s);
-            weft__store(&me->b.reason, WEFT_WAIT_NONE, relaxed);
+            park_for_children(slot, s);
             break;
         }
         slot = run_inside(me, s, f);
-        s->spawned--;
     } while (!joined(s));
     weft__leave();
-}
-
-static void join_as_thread(weft__scope *s) {
-    weft__thread *t = weft__container(s->owner, weft__thread, b);
-    weft__thread_ready(t);
-    int64_t all = WEFT_SCOPE_BIAS + s->spawned;
-    if (weft__sub(&s->done, all, acq_rel) == all) return; /* as in post_settle */
-    weft__thread_sleep(t, 0);
 }
 
 static WEFT_COLD WEFT_NORETURN void not_innermost(weft__scope *s, weft__block *b) {
@@ -152,19 +165,30 @@ static WEFT_COLD WEFT_NORETURN void not_innermost(weft__scope *s, weft__block *b
     weft__die("weft_scope_end: scope %p is not the innermost open scope (%p is)", (void *)s, (void *)b->scope);
 }
 
+/* All children have ended: nobody lists it or its deadline any more. */
+static WEFT_COLD void tidy(weft__scope *s) {
+    if (s->timed) weft__timer_stop(&s->timer);
+    if (s->listed) weft__scope_unlist(s);
+}
+
+static WEFT_COLD int end_on_thread(weft__scope *s) {
+    weft__block *b = weft__thread_block();
+    if (b->scope != s) not_innermost(s, b);
+    if (!joined(s)) join_as_thread(s);
+    tidy(s);
+    b->scope = s->parent == &weft__root ? NULL : s->parent;
+    int error = weft__load(&s->error, relaxed); /* the join orders it */
+    return error ? error : weft__scope_cause(s->parent) ? WEFT_ECANCELED : 0;
+}
+
 int weft_scope_end(weft_scope *scope) {
     weft__scope *s = weft__scope_of(scope);
-    weft__block *b = weft__me();
-    if (unlikely(b->scope != s)) not_innermost(s, b);
-    if (!joined(s)) {
-        if (b->kind == WEFT_BLOCK_TASK)
-            join_as_task(s);
-        else
-            join_as_thread(s);
-    }
-    if (unlikely(s->timed)) weft__timer_stop(&s->timer);
-    if (unlikely(s->listed)) weft__scope_unlist(s); /* all children have ended: nobody lists it any more */
-    b->scope = likely(b->kind == WEFT_BLOCK_TASK) || s->parent != &weft__root ? s->parent : NULL;
-    int error = weft__load(&s->error, relaxed); /* all children have ended; the join orders it */
-    return unlikely(error != 0) ? error : weft__cancel_check(b);
+    weft__task *t = weft__cur(weft__self());
+    if (unlikely(!t)) return end_on_thread(s);
+    if (unlikely(t->b.scope != s)) not_innermost(s, &t->b);
+    if (!joined(s)) join(t, s);
+    if (unlikely(s->timed || s->listed)) tidy(s);
+    t->b.scope = s->parent;
+    int error = weft__load(&s->error, relaxed); /* the join orders it */
+    return unlikely(error != 0) ? error : weft__cancel_check(&t->b);
 }

@@ -47,15 +47,15 @@ static weft__slot *step_back(weft__slot *s) {
     if (!f) return s;
     s->boost = WEFT_DEQUE / 2;
     w->post = post_ring;
-    w->post_arg = w->cur;
-    weft__switch(w, s, w->cur, weft__work_fresh(f));
+    w->post_arg = weft__cur(w);
+    weft__switch(w, s, weft__cur(w), weft__work_fresh(f));
     s = weft__here(weft__self()); /* H9 */
     s->boost = 0;
     return s;
 }
 
 static WEFT_COLD void push_full(weft__slot *s, weft__fresh *f) {
-    if (made_a_storm(s, weft__self()->cur)) s = step_back(s);
+    if (made_a_storm(s, weft__cur(weft__self()))) s = step_back(s);
     weft__deque_push(s, f);
     weft__work_made(s);
 }
@@ -124,7 +124,7 @@ WEFT_INLINE bool closed(weft__scope *home, weft__block *me) {
 WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     weft__slot *s = weft__enter();
     if (unlikely(!s)) return spawn_outside(home, o);
-    weft__block *me = &weft__self()->cur->b;
+    weft__block *me = &weft__cur(weft__self())->b;
     if (unlikely(closed(home, me))) return refused(home, WEFT_ECANCELED, s);
     weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
     if (unlikely(!f || weft__load(&weft__rt.no_stacks, relaxed))) {
@@ -241,7 +241,7 @@ int weft_spawn(weft_scope *scope, weft_fn *fn, void *arg) {
     weft__scope *home = weft__scope_of(scope);
     weft__slot *s = weft__enter();
     if (unlikely(!s)) return spawn_plain(home, fn, arg, CALLER);
-    weft__block *me = &weft__self()->cur->b;
+    weft__block *me = &weft__cur(weft__self())->b;
     bool common = s->fresh.first && home->owner == me && weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!common)) return spawn_plain(home, fn, arg, CALLER);
     weft__fresh *f = weft__cache_pop(&weft__rt.fresh_slab, &s->fresh);

@@ -13,12 +13,12 @@ _Static_assert(sizeof(weft__task) <= WEFT_STACK_HEAD, "a task fits at the top of
 
 /* A scope, in the storage of a weft_scope (or in a handle, or the root).
  *
- * Joining. `spawned` is the opener's own count, plain. Children add to `done`, which starts at WEFT_SCOPE_BIAS. While the opener has
- * not settled, done is near the bias; it settles with one subtraction of bias + spawned, after it has left its stack, and from then on
- * done is minus the children that are still to end: whoever brings it to 0 resumes the opener. A task of the scope that spawns into
- * it subtracts 1 first, so the sum cannot reach 0 too early.
+ * Joining. `spawned` is the opener's own count, plain; children add to `done`; both start at WEFT_SCOPE_BIAS, and when they are equal
+ * all children have ended. An opener that has to wait settles: it subtracts `spawned` from `done`, once, after it has left its stack;
+ * from then on done is minus the children that are still to end, and whoever brings it to 0 resumes the opener. The bias keeps done
+ * away from 0 until then. A task of the scope that spawns into it subtracts 1 first, so that the sum cannot be reached too early.
  *  S1  Nobody touches the scope after the addition that counted it: it may be gone. The opener's pointer is read before.
- *  S2  done + (bias + spawned, before settling) = -children alive.
+ *  S2  spawned - done = children alive, before settling; -done = children alive, afterwards.
  * test/model/join.pml.
  *
  * Cancelling. A scope is cancelled by its own `cause` or by one around it; weft__rt.epoch rises with each cancellation, so a block
@@ -74,7 +74,7 @@ extern weft__scope weft__root;
 
 /* The calling task's or plain thread's block. Not a look at the slot: no entry needed. */
 WEFT_INLINE weft__block *weft__me(void) {
-    weft__task *t = weft__self()->cur;
+    weft__task *t = weft__cur(weft__self());
     return likely(t != NULL) ? &t->b : weft__thread_block();
 }
 

@@ -81,7 +81,8 @@ int thrown(void *arg) {
         caught = e.what();
     }
     weft_yield();
-    CHECK_STR(caught.c_str(), ("at " + std::to_string(depth)).c_str());
+    std::string want = "at " + std::to_string(depth);
+    CHECK_STR(caught.c_str(), want.c_str());
     return 0;
 }
 

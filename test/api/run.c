@@ -31,6 +31,24 @@ TEST(run, has_the_slots_asked_for) {
     CHECK_EQ(run_on(w, read_slots, NULL), w);
 }
 
+static int count_tasks(void *arg) {
+    (void)arg;
+    weft_task *t[20];
+    weft_stats st;
+    for (size_t i = 0; i < COUNT(t); i++) CHECK_EQ(weft_task_start(&t[i], wait_for_ever, NULL, NULL), 0);
+    weft_stats_get(&st);
+    CHECK_EQ(st.tasks, COUNT(t) + 1); /* and this one */
+    for (size_t i = 0; i < COUNT(t); i++) {
+        weft_task_cancel(t[i]);
+        CHECK_EQ(weft_task_join(t[i], NULL, WEFT_FOREVER), 0);
+    }
+    do weft_stats_get(&st);
+    while (st.tasks != 1 && (weft_yield(), true)); /* an ended one is counted off a moment after its joiner knows */
+    return 0;
+}
+
+TEST(run, counts_the_tasks_alive) { run_each(count_tasks); }
+
 TEST(run, defaults_to_the_cpus_this_process_may_use) {
     cpu_set_t set;
     CHECK_EQ(sched_getaffinity(0, sizeof set, &set), 0);

@@ -194,35 +194,39 @@ static void run_op(size_t i, bool sticky) {
     }
 }
 
-static int run_all(void *arg) {
-    (void)arg;
+/* A plain thread that waits while every call fails would be interrupted for ever; the kernel does not do that. */
+static bool waits_while_armed(op *fn) { return fn == op_waits || fn == op_select_64_parked; }
+
+static void run_all(bool in_task) {
     ready = weft_chan_new(sizeof(int), 1);
     silent = weft_chan_new(sizeof(int), 0);
+    CHECK(ready && silent);
     for (size_t i = 0; i < COUNT(ops); i++) {
+        if (!in_task && ops[i].fn == op_go_copy) continue; /* waits as only a task can */
         run_op(i, false);
-        run_op(i, true);
+        if (in_task || !waits_while_armed(ops[i].fn)) run_op(i, true);
     }
     weft_chan_unref(ready);
     weft_chan_unref(silent);
+}
+
+static int run_in_task(void *arg) {
+    (void)arg;
+    run_all(true);
     return 0;
 }
 
 TEST(fault_ops, every_operation_fails_cleanly_in_a_task) {
-    run_each(run_all);
+    run_each(run_in_task);
     struct holdings before = holdings();
-    run_each(run_all);
+    run_each(run_in_task);
     check_holdings(before, 10);
 }
 
 TEST(fault_ops, every_operation_fails_cleanly_in_a_plain_thread) {
     EACH_WORKERS(w) {
         CHECK_EQ(set_up(w), 0);
-        for (size_t i = 0; i < COUNT(ops); i++) {
-            if (ops[i].fn == op_go_copy) /* waits as only a task can */
-                continue;
-            run_op(i, false);
-            run_op(i, true);
-        }
+        run_all(false);
         CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     }
 }

@@ -3,12 +3,13 @@
  * The idle protocol: a worker goes to sleep, a producer pushes work; never may the work wait while the worker sleeps.
  *
  *     going idle   gate = none; under the idle lock: slot and worker to the idle lists, idle_count++; drop "searching";
- *                  HEAVY; look again at all queues; work there: under the idle lock take oneself off the list and an idle slot,
- *                  search; already taken off by a waker, or no slot left: sleep until given a slot, consume that
+ *                  HEAVY; look again at all queues; work there: under the idle lock take oneself off the list and an
+ *                  idle slot, search; already taken off by a waker, or no slot left: sleep until given one, consume that
  *     producer     push (plain stores); LIGHT; idle_count > 0, then nsearch == 0: wake_one
  *     wake_one     CAS nsearch 0 -> 1; under the idle lock: a worker and a slot: give, wake (the woken one searches and owns
  *                  the count); none: nsearch--, still under the lock
  *     searcher     found work: nsearch--; HEAVY2; idle_count > 0 and more work: wake_one.  Found none: goes idle.
+ *                  (-DALWAYSWAKE: no HEAVY2 and no look: wakes one whenever idle_count > 0)
  *     stop         under the idle lock: stop = 1, give every idle worker the order to end
  *
  * Two forms.  -DMEMBARRIER: LIGHT is a compiler barrier, HEAVY and HEAVY2 are membarrier().  Default: a full fence in
@@ -17,11 +18,17 @@
  * its own, the buffer is empty.  Foreign threads push to the global queue and always use a fence.
  *
  * A task that pushes work does not end before that work has been run: its worker is busy for as long as it takes, so
- * the work must be picked up by another worker although its producer will never look at its own queue again.  With NS slots
- * at most NS-1 tasks of this kind are around.
+ * the work must be picked up by another worker although its producer will never look at its own queue again.  With NS
+ * slots at most NS-1 tasks of this kind are around.
  *
- * Checked: all work is run (every process reaches its end); nsearch is 0 or 1, never negative, 0 at the end; a slot has one owner; a
- * wake-up is given to a sleeping worker only and consumed exactly once.
+ * Checked: all work is run (every process reaches its end); nsearch is 0 or 1 and 0 at the end; a slot has one owner; a
+ * wake-up is given only to a worker that has none pending, and is consumed exactly once.
+ *
+ * Mutants, each must fail:
+ *   M_NOBARRIER    (MEMBARRIER) none before the second look    M_NOHEAVY2      (MEMBARRIER, CHAIN) no HEAVY2
+ *   M_LOOKBEFORE   second look before publishing               M_NOMORE        (CHAIN) searcher does not wake another
+ *   M_DROPLATE     searching dropped after the second look     M_NOTCONSUMED   a given wake-up is thrown away
+ *   M_DROPUNLOCKED wake_one found nobody: nsearch-- after the unlock
  */
 #ifndef NW
 #define NW 2                                 /* workers */
@@ -49,7 +56,11 @@
 #define ALL 15
 #else
 #define PUSHES(i) ((i) == 0 -> 4 : 0)
+#if NF == 2
 #define ALL 7
+#else
+#define ALL 5
+#endif
 #endif
 #define WAITS(i) PUSHES(i)
 #endif
@@ -69,14 +80,24 @@ byte done;                                   /* items run */
 
 #define DRAINED (pend[me] == 0)
 
+/* r = lowest item in m; a task pushes its items in this order */
+inline lowest(m, r) {
+  if :: m & 1 -> r = 0 :: !(m & 1) && (m & 2) -> r = 1 :: !(m & 3) && (m & 4) -> r = 2 :: !(m & 7) && (m & 8) -> r = 3 fi }
+
+inline drain(w) {                            /* the oldest push of w reaches memory */
+  lowest(pend[w], i);
+  pend[w] = pend[w] & ~(1 << i);
+  q[slot[w]] = q[slot[w]] | (1 << i);
+  i = 0 }
+
 proctype store_buffer() {
   byte i;
 end:
   do
-  :: atomic { pend[0] -> q[slot[0]] = q[slot[0]] | pend[0]; pend[0] = 0 }
-  :: atomic { pend[1] -> q[slot[1]] = q[slot[1]] | pend[1]; pend[1] = 0 }
+  :: atomic { pend[0] -> drain(0) }
+  :: atomic { pend[1] -> drain(1) }
 #if NW > 2
-  :: atomic { pend[2] -> q[slot[2]] = q[slot[2]] | pend[2]; pend[2] = 0 }
+  :: atomic { pend[2] -> drain(2) }
 #endif
   od }
 
@@ -92,8 +113,6 @@ inline membarrier() {
   od;
   k = 0 }
 
-inline lowest(m, r) {                        /* r = lowest item in m */
-  if :: m & 1 -> r = 0 :: !(m & 1) && (m & 2) -> r = 1 :: !(m & 3) && (m & 4) -> r = 2 :: !(m & 7) && (m & 8) -> r = 3 fi }
 inline lock(drained) { atomic { drained && !il -> il = 1 } }
 inline unlock() { il = 0 }
 
@@ -175,10 +194,14 @@ search:
   if :: srch ->
         atomic { DRAINED -> drop_search(); srch = 0 }
 #ifndef M_NOMORE
-#if defined(MEMBARRIER) && !defined(M_NOHEAVY2)
+#if defined(MEMBARRIER) && !defined(ALWAYSWAKE) && !defined(M_NOHEAVY2)
         if :: idle_count > 0 -> membarrier() :: else fi;
 #endif
+#ifdef ALWAYSWAKE
+        seen = 1;
+#else
         look(seen);
+#endif
         if :: seen -> wake_check(DRAINED) :: else fi;
         seen = 0
 #endif
@@ -211,7 +234,8 @@ idle:
 #endif
   lock(DRAINED);
   if :: stop -> unlock(); if :: srch -> drop_search() :: else fi; goto dead :: else fi;
-  atomic { idle_slots = idle_slots | (1 << slot[me]); idle_workers = idle_workers | (1 << me); idle_count++; slot[me] = NONE }
+  atomic { idle_slots = idle_slots | (1 << slot[me]); idle_workers = idle_workers | (1 << me);
+           idle_count++; slot[me] = NONE }
   unlock();
 #ifndef M_DROPLATE
   if :: srch -> atomic { drop_search(); srch = 0 } :: else fi;

@@ -30,7 +30,18 @@
  * after its operation returned; no deadlock (every process reaches its end).
  *
  * Scenario: one of -DSINGLE -DSELECT -DSELSEL -DCLOSE -DSUCC -DSLEEP -DSHIELD (see init).
- * Mutants, each must fail: -DM_... (docs/models.md has the table).
+ *
+ * Mutants, each must fail:
+ *   M_NORECHECK     no epoch check after the lock            M_LOOKFIRST    canceller looks, then cancelled = 1, epoch++
+ *   M_FLAGFIRST     entry check: flag first, then epoch      M_PLAINEPOCH   epoch++ is a plain store
+ *   M_LOOKQUEUED    queued read outside the lock decides     M_NOLOCKCHECK  no re-check of queued under the lock
+ *   M_NOFIRED       waiter ignores a timer already fired     M_ARMFIRST     timer armed before wait_lock is stored
+ *   M_NOSTOP        timer not stopped before returning       M_STOPFIRST    select stops its timer while PARKING
+ *   M_UNLOCKFIRST   waiter unlocks before leaving its stack  M_POLLFIRST    wheel's lock taken before the post-switch action
+ *   M_NOCAS         claimer of a select without the CAS      M_UNLOCKBEFOREPARKED  post-switch action in wrong order
+ *   M_CLAIMPARKING  interrupter does not wait in PARKING     M_POSTREADS    frame read after the last unlock
+ *   M_NOWITHDRAW    loser records stay queued                M_NOSHIELDLOCK shield set without the scope's lock
+ *   M_NOFENCE_WAITER (WEAK) no fence after the lock          M_PLAINEPOCH   (WEAK) no fence after epoch++
  */
 #define RUNNING 0
 #define PARKING 1
@@ -489,7 +500,7 @@ init {
     run task(0, 3, 0, 0, 0, RECV, 1, 0, 1);
     run task(1, 1, 0, SEND, 0, 0, D1, 1, 0);
 #endif
-#ifdef SHIELD                                /* after the first wait the tasks shield themselves: the second is not cancelled */
+#ifdef SHIELD                                /* the second wait is shielded: it must not be cancelled */
     run task(0, FIRST, 0, RECV, 1, RECV, D0, 0, SECOND);
     run task(1, 1, 0, SEND, 1, SEND, D1, 1, 2);
     run closer(1);

@@ -77,7 +77,7 @@ static int select_something(uint64_t *rnd) {
     int v[MOST], n = 1 + (int)test_below(rnd, test_below(rnd, 8) ? 4 : MOST);
     bool open[MOST], sends[MOST];
     for (int i = 0; i < n; i++) {
-        weft_chan *c = test_below(rnd, 10) ? r.c[test_below(rnd, CHANNELS)] : NULL;
+        weft_chan *c = i == 0 || test_below(rnd, 10) ? r.c[test_below(rnd, CHANNELS)] : NULL; /* not all disabled */
         sends[i] = test_below(rnd, 2);
         v[i] = sends[i] ? atomic_fetch_add(&r.next, 1) : -1;
         if (v[i] >= ELEMENTS) return WEFT_ECLOSED;
@@ -201,7 +201,7 @@ static int use_reference(void *arg) {
     for (int rc = 0; rc != WEFT_ECLOSED;) {
         int v = 1;
         rc = test_below(&rnd, 2) ? weft_chan_send(c, &v, random_deadline(&rnd)) : weft_chan_recv(c, &v, random_deadline(&rnd));
-        if (test_below(&rnd, 50) == 0) weft_chan_close(c);
+        check_result(rc);
     }
     weft_chan_unref(c);
     return 0;
@@ -209,12 +209,14 @@ static int use_reference(void *arg) {
 
 static int drop_references(void *arg) {
     (void)arg;
+    uint64_t rnd = test_random();
     for (long i = test_scale(500, 20); i > 0; i--) {
         weft_chan *c = weft_chan_new(sizeof(int), (size_t)(i % 3));
         weft_scope s;
         weft_scope_begin(&s, NULL);
         for (int k = 0; k < 6; k++) CHECK_EQ(weft_spawn(&s, use_reference, weft_chan_ref(c)), 0);
-        if (i % 2) weft_chan_close(c);
+        for (uint64_t k = test_below(&rnd, 30); k > 0; k--) weft_yield();
+        CHECK_EQ(weft_chan_close(c), 0);
         weft_chan_unref(c);
         CHECK_EQ(weft_scope_end(&s), 0);
     }

@@ -271,6 +271,24 @@ TEST(stack, a_limit_on_addresses_is_used_up_and_then_reported) {
     CHECK_CHILD(run_out_of_addresses);
 }
 
+static int under_mlockall(void *arg) {
+    (void)arg;
+    if (mlockall(MCL_FUTURE) != 0) test_skip("memory cannot be locked");
+    open_pool();
+    long before = test_rss_kb();
+    weft__stack *s = weft__stack_get(&cache, default_class());
+    CHECK(s);
+    check_layout(s, default_class());
+    CHECK_LE(test_rss_kb() - before, 10000); /* not the whole slab */
+    close_pool();
+    return 0;
+}
+
+TEST(stack, locking_all_memory_does_not_fill_the_reserve) {
+    if (test_slow_tools() > 1) test_skip("tools lock their own memory then");
+    CHECK_CHILD(under_mlockall);
+}
+
 /* One life of the pool with failures injected; what does not work must say so and leave nothing. */
 static bool life_with_faults(void) {
     bool ok = false;

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* What every task with a stack is doing, read from outside while it goes on doing it: each line is true of some moment. */
+#include <stdio.h>
+
+#include "task/task.h"
+#include "time/clock.h"
+
+#include <weft/debug.h>
+
+static const char *state_of(weft__task *t) {
+    int reason = weft__load(&t->b.reason, relaxed); /* written by the task for us */
+    if (reason) return weft__wait_name(reason);
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__worker *w = weft__load(&weft__rt.slot[i].owner, acquire); /* a hint; workers stay until the runtime ends */
+        if (w && weft__cur(w) == t) return "running";
+    }
+    return "runnable";
+}
+
+static void line(weft__stack *st, void *arg) {
+    weft__task *t = weft__stack_head(st);
+    FILE *out = arg;
+    if (!weft__load(&t->alive, acquire)) return; /* pairs with the release in life.c */
+    fprintf(out, "task %llu  %-9s", (unsigned long long)t->id, state_of(t));
+    if (weft__load(&t->b.reason, relaxed)) {
+        int64_t since = weft__clock_now() - weft__load(&t->b.since, relaxed);
+        fprintf(out, " for %lld ms", (long long)(since / WEFT_MS));
+        weft__lock *on = weft__load(&t->b.wait_lock, relaxed);
+        if (on && on != WEFT_MANY) fprintf(out, " on %p", (void *)on);
+    }
+    fprintf(out, "  function %p, spawned at %p\n", (void *)(uintptr_t)t->fn, t->site);
+}
+
+void weft_dump(FILE *out) {
+    weft_stats s;
+    weft_stats_get(&s);
+    fprintf(out, "weft %s: %d slots, %d threads, %llu tasks, %llu stacks in %llu mappings\n", weft_version(), s.slots, s.threads,
+            (unsigned long long)s.tasks, (unsigned long long)s.stacks, (unsigned long long)s.stack_mappings);
+    if (s.slots) weft__stack_each(line, out);
+}
