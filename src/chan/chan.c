@@ -103,7 +103,7 @@ static WEFT_COLD int operate_slow(weft_chan *c, int what, void *elem, weft_deadl
     weft__block *wake = NULL;
     int err = weft__wait_prepare(&wait, b, deadline, s);
     if (err) return finish(err, NULL, s);
-    weft__store(&b->wait_lock, &c->lock, relaxed); /* P3 */
+    weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
     weft__lock_take(&c->lock);
     weft__fence_after_rmw();
     int r = step(c, what, elem, &wake);
@@ -129,7 +129,7 @@ WEFT_INLINE int operate(weft_chan *c, int what, void *elem, weft_deadline deadli
         b = weft__thread_block();
     }
     if (unlikely(weft__cancel_check(b))) return finish(WEFT_ECANCELED, NULL, s);
-    weft__store(&b->wait_lock, &c->lock, relaxed); /* P3 */
+    weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
     weft__lock_take(&c->lock);
     weft__fence_after_rmw();
     int r = step(c, what, elem, &wake);

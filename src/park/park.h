@@ -161,7 +161,7 @@ typedef void weft__parked(weft__slot *s, void *arg);
 weft__slot *weft__wait_many(weft__block *b, weft__slot *s, weft_deadline deadline, int reason, weft__parked *post, void *arg);
 
 WEFT_INLINE void weft__many_begin(weft__block *b) {
-    weft__store(&b->wait_lock, WEFT_MANY, relaxed); /* P3 */
+    weft__store(&b->wait_lock, WEFT_MANY, release); /* P3; pairs with the acquire in weft__interrupt */
     weft__store(&b->state, WEFT_PARKING, release);  /* P3; pairs with the acquire in weft__interrupt */
 }
 WEFT_INLINE void weft__many_parked(weft__block *b) {

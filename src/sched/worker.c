@@ -78,6 +78,7 @@ int weft__worker_start(weft__slot *s, bool searching) {
     weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
     weft__lock_take(&workers.lock);
     int err = workers.count < weft__rt.max_threads ? 0 : WEFT_ELIMIT;
+    if (weft__load(&weft__rt.stopping, acquire)) err = WEFT_ETERMINATED; /* weft__workers_stop has the list, or will see us on it */
     if (!err) {
         w->id = workers.count++;
         w->all_next = workers.all;
@@ -110,10 +111,9 @@ void weft__workers_stop(void) {
     workers.all = NULL;
     workers.count = 0;
     weft__lock_leave(&workers.lock);
-    while (w) {
+    for (weft__worker *x = w; x; x = x->all_next) pthread_join(x->thread, NULL);
+    while (w) { /* only now: they reach each other through the idle list */
         weft__worker *next = w->all_next;
-        pthread_join(w->thread, NULL);
-        w->all_next = NULL;
         weft__free(w);
         w = next;
     }

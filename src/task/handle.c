@@ -59,7 +59,7 @@ static int wait_for_end(weft_task *h, weft_deadline deadline, weft__block *b, we
     weft__wait wait;
     int err = weft__wait_prepare(&wait, b, deadline, *s);
     if (err) return err;
-    weft__store(&b->wait_lock, &h->lock, relaxed); /* P3 */
+    weft__store(&b->wait_lock, &h->lock, release); /* P3; pairs with the acquire in weft__interrupt */
     weft__lock_take(&h->lock);
     weft__fence_after_rmw();
     if (!h->ended && !(err = weft__wait_check(&wait))) {

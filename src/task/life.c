@@ -76,7 +76,7 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
 
 /* Runs the task that was begun on this stack, then fresh ones of the same class for as long as they are next; returns what to
  * go on with. A finished task starts the next one without a switch. */
-static weft__work live(void) {
+static WEFT_NOINLINE weft__work live(void) {
     weft__run_post(weft__self());
     for (;;) {
         weft__task *t = weft__cur(weft__self());

@@ -85,16 +85,17 @@ TEST(stack, a_child_has_its_room_in_nested_scopes_too) { run_each(deep_nested); 
 static int sizes_by_option(void *arg) {
     (void)arg;
     static const size_t sizes[] = {64 << 10, 256 << 10, 1 << 20, 10 << 20, 100 << 20};
+    size_t n = COUNT(sizes) - (test_slow_tools() > 1); /* tools keep a list of frames, and not for so many */
     weft_scope s;
     atomic_store(&ran, 0);
     weft_scope_begin(&s, NULL);
     for (int round = 0; round < 3; round++)
-        for (size_t i = 0; i < COUNT(sizes); i++) {
+        for (size_t i = 0; i < n; i++) {
             weft_task_opts o = {.name = "sized", .stack_size = sizes[i]};
             CHECK_EQ(weft_spawn_opts(&s, use_bytes, as_arg((intptr_t)(sizes[i] / 100 * 70)), &o), 0);
         }
     CHECK_EQ(weft_scope_end(&s), 0);
-    CHECK_EQ(atomic_load(&ran), 3 * (int)COUNT(sizes));
+    CHECK_EQ(atomic_load(&ran), 3 * n);
     return 0;
 }
 
@@ -246,7 +247,7 @@ static int park_many(void *arg) {
         weft_stats_get(&st);
         CHECK_GE(st.stacks, n);
         CHECK_LE(st.stacks, 2 * n + 1000); /* used again, not made again */
-        if (st.stack_guards == 3) CHECK_LE(test_maps(), 400);
+        if (st.stack_guards == 3 && test_slow_tools() == 1) CHECK_LE(test_maps(), 400);
         CHECK_EQ(weft_chan_close(c), 0);
         CHECK_EQ(weft_scope_end(&s), 0);
         weft_chan_unref(c);

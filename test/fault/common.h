@@ -20,7 +20,7 @@ static inline struct holdings holdings(void) { return (struct holdings){test_fds
 static inline void check_holdings(struct holdings before, int slack) {
     CHECK_EQ(test_fds(), before.fds);
     test_wait_threads(before.threads);
-    CHECK_LE(test_maps(), before.maps + slack);
+    if (test_slow_tools() == 1) CHECK_LE(test_maps(), before.maps + slack); /* tools map at will */
 }
 
 #endif

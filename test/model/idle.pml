@@ -4,10 +4,10 @@
  *
  *     going idle   gate = none; under the idle lock: slot and worker to the idle lists, idle_count++; drop "searching";
  *                  HEAVY; look again at all queues; work there: under the idle lock take oneself off the list and an
- *                  idle slot, search; already taken off by a waker, or no slot left: sleep until given one, consume that
+ *                  idle slot, search; already taken off by a waker, or no slot left: sleep until given one
  *     producer     push (plain stores); LIGHT; idle_count > 0, then nsearch == 0: wake_one
- *     wake_one     CAS nsearch 0 -> 1; under the idle lock: a worker and a slot: give, wake (the woken one searches and owns
- *                  the count); none: nsearch--, still under the lock
+ *     wake_one     CAS nsearch 0 -> 1; under the idle lock: a worker and a slot: give, wake (the woken one searches and
+ *                  owns the count); none: nsearch--, still under the lock
  *     searcher     found work: nsearch--; HEAVY2; idle_count > 0 and more work: wake_one.  Found none: goes idle.
  *                  (-DALWAYSWAKE: no HEAVY2 and no look: wakes one whenever idle_count > 0)
  *     stop         under the idle lock: stop = 1, give every idle worker the order to end
@@ -82,7 +82,11 @@ byte done;                                   /* items run */
 
 /* r = lowest item in m; a task pushes its items in this order */
 inline lowest(m, r) {
-  if :: m & 1 -> r = 0 :: !(m & 1) && (m & 2) -> r = 1 :: !(m & 3) && (m & 4) -> r = 2 :: !(m & 7) && (m & 8) -> r = 3 fi }
+  if :: m & 1 -> r = 0
+     :: !(m & 1) && (m & 2) -> r = 1
+     :: !(m & 3) && (m & 4) -> r = 2
+     :: !(m & 7) && (m & 8) -> r = 3
+  fi }
 
 inline drain(w) {                            /* the oldest push of w reaches memory */
   lowest(pend[w], i);
@@ -271,7 +275,10 @@ idle:
         goto search
      :: else ->
 #ifdef M_NOTCONSUMED
-        atomic { if :: !(idle_workers & (1 << me)) -> given[me] = NONE; idle_workers = idle_workers | (1 << me) :: else fi }
+        atomic {
+          if :: !(idle_workers & (1 << me)) -> given[me] = NONE; idle_workers = idle_workers | (1 << me)
+             :: else
+          fi }
 #endif
         unlock(); goto sleep
   fi;

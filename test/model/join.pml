@@ -4,7 +4,7 @@
  *
  *     owner spawns     spawned++ (plain), publish the child
  *     task of the scope spawns into it   done -= 1 (atomic), THEN publish the child
- *     child ends       o = owner; old = fetch_add(done, 1); old == -1: make o ready.  Nothing of the scope after the add
+ *     child ends       o = owner; old = fetch_add(done, 1); old == -1: make o ready.  Nothing after the add
  *     owner joins      done == BIAS + spawned: all ended, go on.  Else leave the stack; the next context settles:
  *                      old = fetch_sub(done, n = BIAS + spawned); old == n: make the owner ready.  Nothing after it
  *

@@ -7,7 +7,7 @@
  *                  partner? serve it;  timer already fired? -> ETIMEDOUT;
  *                  else queued = 1, leave the stack WITH THE LOCK HELD; the next context unlocks c
  *     claimer      under c's lock: dequeue, queued = 0, result; unlock; make ready
- *     interrupter  w = wait_lock; if w: lock w; queued && wait_lock == w ? dequeue, queued = 0, result : nothing; unlock
+ *     interrupter  w = wait_lock; if w: lock w; queued && wait_lock == w: dequeue, queued = 0, result; unlock
  *     resumed      wait_lock = none; stops the timer
  * MULTI wait (select; sleep is a select over nothing).  One CAS on `state` arbitrates:
  *     waiter       entry check; state = PARKING; [arm timer]; lock all; FENCE; cancelled? ready? -> state = RUNNING
@@ -32,12 +32,12 @@
  * Scenario: one of -DSINGLE -DSELECT -DSELSEL -DCLOSE -DSUCC -DSLEEP -DSHIELD (see init).
  *
  * Mutants, each must fail:
- *   M_NORECHECK     no epoch check after the lock            M_LOOKFIRST    canceller looks, then cancelled = 1, epoch++
+ *   M_NORECHECK     no epoch check after the lock            M_LOOKFIRST    canceller looks, then epoch++
  *   M_FLAGFIRST     entry check: flag first, then epoch      M_PLAINEPOCH   epoch++ is a plain store
  *   M_LOOKQUEUED    queued read outside the lock decides     M_NOLOCKCHECK  no re-check of queued under the lock
  *   M_NOFIRED       waiter ignores a timer already fired     M_ARMFIRST     timer armed before wait_lock is stored
  *   M_NOSTOP        timer not stopped before returning       M_STOPFIRST    select stops its timer while PARKING
- *   M_UNLOCKFIRST   waiter unlocks before leaving its stack  M_POLLFIRST    wheel's lock taken before the post-switch action
+ *   M_UNLOCKFIRST   waiter unlocks before leaving its stack  M_POLLFIRST    wheel's lock before post-switch
  *   M_NOCAS         claimer of a select without the CAS      M_UNLOCKBEFOREPARKED  post-switch action in wrong order
  *   M_CLAIMPARKING  interrupter does not wait in PARKING     M_POSTREADS    frame read after the last unlock
  *   M_NOWITHDRAW    loser records stay queued                M_NOSHIELDLOCK shield set without the scope's lock
@@ -84,7 +84,7 @@ bit  ready[NT];
 /* scope */
 bit  cancelled;
 byte epoch;
-bit  scope_lock;                             /* held by a canceller while it looks; taken to shield or leave the scope */
+bit  scope_lock;                             /* held by a looking canceller; taken to shield or leave */
 bit  shield[NT];
 
 /* timers: one per task, all in one wheel */
@@ -193,7 +193,7 @@ inline disarm() {
   if :: dl -> atomic { LOCK_DRAINS(me) && !wheel -> armed[me] = 0 } :: else fi
 #endif
 }
-inline poll_timers() {                       /* mutant: the scheduler looks at the wheel before the post-switch action */
+inline poll_timers() {                       /* mutant: looks at the wheel before the post-switch action */
 #ifdef M_POLLFIRST
   atomic { !wheel -> wheel = 1 } wheel = 0
 #else
@@ -216,7 +216,7 @@ inline try_case(c, x) {
      :: else fi }
 
 /* Who has a deadline, and whether there is a canceller.  One way to end a wait must not mend the loss of another, so
- * the scenarios run with both, -DCANCEL_ONLY, -DTIMERS_ONLY, and -DALONE: only the partners (and closers) themselves. */
+ * the scenarios run with both, -DCANCEL_ONLY, -DTIMERS_ONLY, and -DALONE: only the partners and closers. */
 #if defined(ALONE) || defined(CANCEL_ONLY)
 #define D0 0
 #define D1 0

@@ -15,8 +15,8 @@
  * A task's life: user code (arbitrarily long: the process may simply not be scheduled) -> runtime call -> ...
  * Runtime calls: count (touch the slot), yield (switch tasks), park/wake is yield through the global queue.
  *
- * Checked: slot state is touched by one thread at a time and each reads what the last one wrote; a task's stack is run by
- * one worker; no task is lost; no deadlock.
+ * Checked: slot state is touched by one thread at a time and each reads what the last one wrote; a task's stack is
+ * run by one worker; no task is lost; no deadlock.
  *
  * Mutants, each must fail:
  *   M_NOMB         no membarrier                  M_NORECHECK    gate read before in_rt is set
