@@ -23,6 +23,12 @@ WEFT_INLINE void weft__lock_take(weft__lock *l) {
     if (unlikely(weft__xchg(&l->held, 1, acquire))) weft__lock_slow(l);
 }
 
+/* One attempt, which costs as much as taking it. */
+WEFT_INLINE bool weft__lock_take_once(weft__lock *l) {
+    return !weft__xchg(&l->held, 1, acquire); /* as in weft__lock_take */
+}
+
+/* One attempt, cheap when it is held. */
 WEFT_INLINE bool weft__lock_try(weft__lock *l) {
     return !weft__load(&l->held, relaxed) && !weft__xchg(&l->held, 1, acquire);
 }

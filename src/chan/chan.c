@@ -74,79 +74,109 @@ void weft_chan_unref(weft_chan *c) {
     put(c);
 }
 
-/* ---- send and receive ---- */
+/* ---- send and receive ----
+ *
+ * The fast path makes no call that it comes back from: every way out of it is a jump to one of the functions before it, so it needs
+ * no frame and saves no register (measured: a third of a buffered operation). */
 
 enum { SEND, RECV };
 
-WEFT_INLINE int step(weft_chan *c, int what, void *elem, weft__block **wake) {
-    return what == SEND ? weft__chan_send_locked(c, elem, wake) : weft__chan_recv_locked(c, elem, wake);
+WEFT_INLINE int step(weft_chan *c, int what, void *elem, weft__block **wake, bool small) {
+    return what == SEND ? weft__chan_send_locked(c, elem, wake, small) : weft__chan_recv_locked(c, elem, wake, small);
 }
 
-/* Queues up and parks, with the lock held. The result is in the block. */
-WEFT_INLINE weft__slot *queue_up(weft_chan *c, int what, void *elem, weft__block *b, weft__slot *s, weft_deadline deadline) {
-    weft__waiter x = {.block = b, .elem = elem, .index = 0, .many = false};
-    b->waiter = &x;
-    weft__queue_add(what == SEND ? &c->senders : &c->receivers, &x);
-    return weft__wait_single(b, s, deadline, what == SEND ? WEFT_WAIT_SEND : WEFT_WAIT_RECV, &c->lock);
+WEFT_INLINE void enqueue(weft_chan *c, int what, void *elem, weft__block *b, weft__waiter *x) {
+    x->block = b;
+    x->elem = elem;
+    x->index = 0;
+    x->many = false;
+    b->waiter = x;
+    weft__queue_add(what == SEND ? &c->senders : &c->receivers, x);
 }
 
-/* Ends an operation that was done at once. */
-WEFT_INLINE int finish(int result, weft__block *wake, weft__slot *s) {
-    if (wake) weft__resume(wake, s);
-    if (likely(s != NULL)) weft__leave();
-    return result;
+static WEFT_NOINLINE int done_and_wake(weft__block *wake, weft__slot *s) {
+    weft__resume(wake, s);
+    weft__leave();
+    return 0;
 }
 
-/* The general case: a deadline, a plain thread, or a block that cancellation cannot find yet. The lock is not held. */
-static WEFT_COLD int operate_slow(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__block *b, weft__slot *s) {
-    weft__wait wait;
-    weft__block *wake = NULL;
-    int err = weft__wait_prepare(&wait, b, deadline, s);
-    if (err) return finish(err, NULL, s);
-    weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
-    weft__lock_take(&c->lock);
-    weft__fence_after_rmw();
-    int r = step(c, what, elem, &wake);
-    if (r == WEFT_CHAN_WAIT && (err = weft__wait_check(&wait))) r = err;
-    if (r != WEFT_CHAN_WAIT) {
+/* The general case: a deadline, a plain thread, a contended lock, large elements, a block that cancellation cannot find yet. The lock
+ * is not held. */
+static WEFT_NOINLINE int operate_slow(weft_chan *c, int what, void *elem, weft_deadline deadline) {
+    weft__slot *s = weft__enter();
+    if (s) s = weft__spend(s);
+    weft__block *b = weft__me(), *wake = NULL;
+    weft__wait wait = {.armed = false};
+    int r = weft__cancel_check(b), err = 0;
+    for (int look = 0; r == 0; look++) {
+        weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
+        weft__lock_take(&c->lock);
+        weft__fence_after_rmw();
+        r = step(c, what, elem, &wake, false);
+        if (r == WEFT_CHAN_WAIT && look && !(err = weft__wait_check(&wait))) {
+            weft__waiter x;
+            enqueue(c, what, elem, b, &x);
+            s = weft__wait_single(b, s, deadline, what == SEND ? WEFT_WAIT_SEND : WEFT_WAIT_RECV, &c->lock);
+            r = b->result;
+            break;
+        }
         weft__lock_leave(&c->lock);
         if (wake) weft__resume(wake, s);
-    } else {
-        s = queue_up(c, what, elem, b, s, deadline);
-        r = b->result;
+        if (r != WEFT_CHAN_WAIT) break;
+        r = look ? err : weft__wait_prepare(&wait, b, deadline, s); /* then look again: it may have come meanwhile */
     }
     weft__wait_finish(&wait);
-    return finish(r, NULL, s);
+    if (s) weft__leave();
+    return r;
 }
 
-WEFT_INLINE int operate(weft_chan *c, int what, void *elem, weft_deadline deadline) {
-    weft__slot *s = weft__enter();
-    weft__block *b, *wake = NULL;
-    if (likely(s != NULL)) {
-        s = weft__spend(s);
-        b = &weft__cur(weft__self())->b;
-    } else {
-        b = weft__thread_block();
-    }
-    if (unlikely(weft__cancel_check(b))) return finish(WEFT_ECANCELED, NULL, s);
-    weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
-    weft__lock_take(&c->lock);
-    weft__fence_after_rmw();
-    int r = step(c, what, elem, &wake);
-    if (r != WEFT_CHAN_WAIT) {
-        weft__lock_leave(&c->lock);
-        return finish(r, wake, s);
-    }
+static void post_unlock(weft__slot *s, void *lock) {
+    (void)s;
+    weft__lock_leave(lock);
+}
+
+/* It cannot be done now, and the lock is held: queues up and parks, in the plain case. */
+static WEFT_NOINLINE int park_locked(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
+    weft__worker *w = weft__self();
+    weft__block *b = &weft__cur(w)->b;
     /* P3: a cancellation since the check is seen here, or sees us */
-    bool plain = s && deadline.ns == 0 && b->linked != WEFT_LINK_NONE &&
+    bool plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE &&
                  weft__load(&b->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!plain)) {
         weft__lock_leave(&c->lock);
-        return operate_slow(c, what, elem, deadline, b, s);
+        return operate_slow(c, what, elem, deadline);
     }
-    queue_up(c, what, elem, b, s, deadline);
+    weft__waiter x;
+    enqueue(c, what, elem, b, &x);
+    weft__store(&b->reason, what == SEND ? WEFT_WAIT_SEND : WEFT_WAIT_RECV, relaxed); /* for people */
+    weft__store(&b->since, weft__load(&s->now, relaxed), relaxed);
+    weft__store(&b->queued, 1, release); /* P2; pairs with interrupt_single */
+    weft__park(w, s, post_unlock, &c->lock);
+    b = &weft__cur(weft__self())->b;
+    weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
+    int r = b->result;
     weft__leave();
-    return b->result;
+    return r;
+}
+
+WEFT_INLINE int operate(weft_chan *c, int what, void *elem, weft_deadline deadline) {
+    weft__worker *w;
+    weft__slot *s;
+    if (unlikely(!weft__enter_fast(&w, &s))) return operate_slow(c, what, elem, deadline);
+    if (unlikely(s->budget <= 1 || c->elem > WEFT_CHAN_SMALL)) return operate_slow(c, what, elem, deadline);
+    s->budget--;
+    weft__block *b = &weft__cur(w)->b, *wake = NULL;
+    bool cancelled = weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed); /* or something else was */
+    if (unlikely(cancelled)) return operate_slow(c, what, elem, deadline);
+    weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
+    if (unlikely(!weft__lock_take_once(&c->lock))) return operate_slow(c, what, elem, deadline);
+    weft__fence_after_rmw();
+    int r = step(c, what, elem, &wake, true);
+    if (r == WEFT_CHAN_WAIT) return park_locked(c, what, elem, deadline, s);
+    weft__lock_leave(&c->lock);
+    if (wake) return done_and_wake(wake, s);
+    weft__leave_on(w);
+    return r;
 }
 
 int weft_chan_send(weft_chan *c, const void *elem, weft_deadline deadline) {

@@ -37,9 +37,26 @@ extern weft__slab weft__chan_slab; /* type-stable: P4 */
 enum { WEFT_CHAN_WAIT = 1 };          /* it cannot be done now */
 #define WEFT_SELECT_CLOSED 0x40000000 /* in a select's result, beside the case's index: the channel was closed */
 
-WEFT_INLINE void weft__chan_copy(void *to, const void *from, uint32_t n) {
-    if (likely(n == 8))
+/* Elements up to this size are copied without a call. */
+enum { WEFT_CHAN_SMALL = 16 };
+
+WEFT_INLINE void weft__chan_copy_small(char *to, const char *from, uint32_t n) {
+    if (likely(n == 8)) {
         memcpy(to, from, 8);
+    } else if (n > 8) { /* two overlapping halves */
+        memcpy(to, from, 8);
+        memcpy(to + n - 8, from + n - 8, 8);
+    } else if (n >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + n - 4, from + n - 4, 4);
+    } else {
+        for (uint32_t i = 0; i < n; i++) to[i] = from[i];
+    }
+}
+
+WEFT_INLINE void weft__chan_copy(void *to, const void *from, uint32_t n, bool small) {
+    if (small)
+        weft__chan_copy_small(to, from, n);
     else if (n)
         memcpy(to, from, n);
 }
@@ -49,35 +66,36 @@ WEFT_INLINE char *weft__chan_at(weft_chan *c, uint32_t i) {
     return c->buffer + (size_t)(at >= c->cap ? at - c->cap : at) * c->elem;
 }
 
-/* The decisive step of a send, under the lock: 0, WEFT_ECLOSED or WEFT_CHAN_WAIT. *wake is to be resumed after the lock is left. */
-WEFT_INLINE int weft__chan_send_locked(weft_chan *c, const void *elem, weft__block **wake) {
+/* The decisive step of a send, under the lock: 0, WEFT_ECLOSED or WEFT_CHAN_WAIT. *wake is to be resumed after the lock is left.
+ * `small`: the caller knows that elements are. */
+WEFT_INLINE int weft__chan_send_locked(weft_chan *c, const void *elem, weft__block **wake, bool small) {
     if (unlikely(c->closed)) return WEFT_ECLOSED;
     if (c->receivers.head) {
         weft__waiter *x = weft__queue_claim(&c->receivers);
         if (likely(x != NULL)) {
-            if (x->elem) weft__chan_copy(x->elem, elem, c->elem);
+            if (x->elem) weft__chan_copy(x->elem, elem, c->elem, small);
             x->block->result = (int32_t)x->index;
             *wake = x->block;
             return 0;
         }
     }
     if (c->count == c->cap) return WEFT_CHAN_WAIT;
-    weft__chan_copy(weft__chan_at(c, c->count), elem, c->elem);
+    weft__chan_copy(weft__chan_at(c, c->count), elem, c->elem, small);
     c->count++;
     return 0;
 }
 
 /* The decisive step of a receive. */
-WEFT_INLINE int weft__chan_recv_locked(weft_chan *c, void *elem, weft__block **wake) {
+WEFT_INLINE int weft__chan_recv_locked(weft_chan *c, void *elem, weft__block **wake, bool small) {
     if (c->count) {
         char *from = weft__chan_at(c, 0);
-        if (elem) weft__chan_copy(elem, from, c->elem);
+        if (elem) weft__chan_copy(elem, from, c->elem, small);
         c->first = c->first + 1 == c->cap ? 0 : c->first + 1;
         c->count--;
         if (c->senders.head) {
             weft__waiter *x = weft__queue_claim(&c->senders); /* its element takes the free place */
             if (x) {
-                weft__chan_copy(weft__chan_at(c, c->count), x->elem, c->elem);
+                weft__chan_copy(weft__chan_at(c, c->count), x->elem, c->elem, small);
                 c->count++;
                 x->block->result = (int32_t)x->index;
                 *wake = x->block;
@@ -88,7 +106,7 @@ WEFT_INLINE int weft__chan_recv_locked(weft_chan *c, void *elem, weft__block **w
     if (c->senders.head) {
         weft__waiter *x = weft__queue_claim(&c->senders);
         if (x) {
-            if (elem) weft__chan_copy(elem, x->elem, c->elem);
+            if (elem) weft__chan_copy(elem, x->elem, c->elem, small);
             x->block->result = (int32_t)x->index;
             *wake = x->block;
             return 0;

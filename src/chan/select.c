@@ -73,8 +73,8 @@ static bool try_all(selection *s, uint32_t start, int *result, weft__block **wak
         size_t at = (start + i) % s->n;
         weft_case *k = &s->cases[at];
         if (!k->chan) continue;
-        int r = k->op == WEFT_CASE_SEND ? weft__chan_send_locked(k->chan, k->elem, wake)
-                                        : weft__chan_recv_locked(k->chan, k->elem, wake);
+        int r = k->op == WEFT_CASE_SEND ? weft__chan_send_locked(k->chan, k->elem, wake, false)
+                                        : weft__chan_recv_locked(k->chan, k->elem, wake, false);
         if (r == WEFT_CHAN_WAIT) continue;
         *result = outcome(k, at, r == WEFT_ECLOSED);
         return true;

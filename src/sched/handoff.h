@@ -67,24 +67,35 @@ WEFT_INLINE void weft__slot_outside(weft__slot *s, weft__worker *w) {
 #endif
 }
 
-/* Into the runtime: the slot this task runs on, NULL on a plain thread (which then must not call weft__leave). */
-WEFT_INLINE weft__slot *weft__enter(void) {
-    weft__worker *w = weft__self();
-    weft__store(&w->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
+/* Into the runtime: *w and *s are the worker and the slot this task runs on. False: not as easily as that (a plain thread, or somebody
+ * wants the slot); then weft__enter must follow, before anything else. For fast paths that make no calls. */
+WEFT_INLINE bool weft__enter_fast(weft__worker **w, weft__slot **s) {
+    *w = weft__self();
+    weft__store(&(*w)->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
     weft__compiler_barrier();
-    uintptr_t gate = weft__load(&w->gate, relaxed); /* H2 */
-    if (unlikely(gate & (WEFT_GATE_REQUESTED | WEFT_GATE_FENCED))) return weft__enter_slow();
-    weft__slot_inside((weft__slot *)gate, w);
-    return (weft__slot *)gate;
+    uintptr_t gate = weft__load(&(*w)->gate, relaxed); /* H2 */
+    if (unlikely(gate & (WEFT_GATE_REQUESTED | WEFT_GATE_FENCED))) return false;
+    *s = (weft__slot *)gate;
+    weft__slot_inside(*s, *w);
+    return true;
 }
 
-/* Back to the task. */
-WEFT_INLINE void weft__leave(void) {
-    weft__worker *w = weft__self();
+/* Into the runtime: the slot this task runs on, NULL on a plain thread (which then must not call weft__leave). */
+WEFT_INLINE weft__slot *weft__enter(void) {
+    weft__worker *w;
+    weft__slot *s;
+    return likely(weft__enter_fast(&w, &s)) ? s : weft__enter_slow();
+}
+
+/* Back to the task; `w` was read since the last switch (H9). */
+WEFT_INLINE void weft__leave_on(weft__worker *w) {
 #ifdef WEFT_DEBUG_CHECKS
     weft__slot_outside(weft__gate_slot(weft__load(&w->gate, relaxed)), w);
 #endif
     weft__store(&w->in_rt, 0, release); /* H6; pairs with the acquire in weft__slot_take */
+}
+WEFT_INLINE void weft__leave(void) {
+    weft__leave_on(weft__self());
 }
 
 /* Inside the runtime, after a switch: the slot of the worker we are on now (H7). */

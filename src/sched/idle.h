@@ -8,11 +8,14 @@
 /* Wakes a worker for an idle slot, if there is one and nobody searches already. */
 WEFT_COLD void weft__wake_one(weft__slot *s);
 
-/* After making work that another slot could do. */
-WEFT_INLINE void weft__work_made(weft__slot *s) {
-    if (!weft__rt.many) return;
+/* After making work that another slot could do: is there somebody to be woken for it? */
+WEFT_INLINE bool weft__wake_wanted(void) {
+    if (!weft__rt.many) return false;
     weft__light_barrier(); /* the work before the look at `idle`; pairs with the heavy barrier in weft__idle */
-    if (unlikely(weft__load(&weft__rt.idle, relaxed) > 0) && weft__load(&weft__rt.searching, relaxed) == 0) weft__wake_one(s);
+    return unlikely(weft__load(&weft__rt.idle, relaxed) > 0) && weft__load(&weft__rt.searching, relaxed) == 0;
+}
+WEFT_INLINE void weft__work_made(weft__slot *s) {
+    if (weft__wake_wanted()) weft__wake_one(s);
 }
 /* After making work from outside any slot: somebody must look at the global queues soon. */
 void weft__work_injected(void);

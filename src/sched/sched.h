@@ -37,6 +37,12 @@ enum {
     WEFT_THREADS_MAX = 10000, /* default of max_threads */
 };
 
+/* What a task needs. */
+typedef struct weft__shape {
+    uint32_t size_class; /* of its stack */
+    uint32_t args;       /* bytes of copied arguments */
+} weft__shape;
+
 /* A task that has not started: a record without a stack. */
 struct weft__fresh {
     weft__fresh *link; /* global queue; owner of the queue */
@@ -46,8 +52,7 @@ struct weft__fresh {
     _Atomic uint64_t id; /* never used twice; thieves tell recycled records by it */
     void *site;         /* return address of the spawn */
     weft__extra *extra; /* name, handle, large arguments; NULL for most */
-    uint32_t size_class;
-    uint32_t args; /* bytes of copied arguments */
+    weft__shape shape;
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
 

@@ -7,14 +7,14 @@
  * a page fault, which must not happen while `post` is still to release somebody's lock. */
 static WEFT_NOINLINE WEFT_NO_TSAN void leave_for_fresh(weft__worker *w, weft__slot *s, weft__task *me, weft__fresh *f) {
     weft__bounds bounds;
-    if (unlikely(!s->stacks.free[f->size_class])) {
+    if (unlikely(!s->stacks.free[f->shape.size_class])) {
         w->pending = weft__work_fresh(f);
         void *to = weft__destination(w, NULL, &bounds);
         weft__san_leave(&me->fake, bounds);
         weft__ctx_swap(&me->sp, to);
         return;
     }
-    weft__stack *st = weft__stack_get(&s->stacks, (int)f->size_class);
+    weft__stack *st = weft__stack_get(&s->stacks, (int)f->shape.size_class);
     weft__set_cur(w, weft__task_begin(s, f, st));
     weft__san_leave(&me->fake, weft__san_stack(st));
     weft__ctx_start(&me->sp, st->high);

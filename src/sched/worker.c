@@ -26,7 +26,7 @@ static void open_thread(weft__worker *w) {
 
 /* A stack for a fresh task, or NULL: there is no memory, and the task waits until there is. */
 static weft__stack *stack_for(weft__slot *s, weft__fresh *f) {
-    weft__stack *st = weft__stack_get(&s->stacks, (int)f->size_class);
+    weft__stack *st = weft__stack_get(&s->stacks, (int)f->shape.size_class);
     if (unlikely(weft__load(&weft__rt.no_stacks, relaxed) != !st)) weft__store(&weft__rt.no_stacks, !st, relaxed); /* a hint */
     if (likely(st != NULL)) return st;
     weft__inject_fresh(f);

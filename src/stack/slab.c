@@ -174,6 +174,7 @@ static weft__stack *make(weft__stack_fresh *f) {
     s->guards = (uint8_t)f->guards;
     s->low = slab->base + i * weft__stack_class_size(slab->size_class) + weft__guard_size(slab->size_class);
     s->high = (char *)s - WEFT_STACK_HEAD;
+    s->inside = (uint32_t)(weft__stack_class_size(slab->size_class) / 8);
     if (f->guards == 1) {
         s->low += WEFT_STACK_CANARY;
         weft__guards_canary(s);

@@ -37,6 +37,7 @@ struct weft__stack {
     weft__stack_slab *slab; /* fixed */
     uint32_t valgrind_id;   /* fixed */
     uint32_t count;         /* first of a magazine: how many; under the pool's lock */
+    uint32_t inside;        /* bytes below `high` that weft__stack_inside_limit leaves to the first task; fixed */
     uint8_t size_class;     /* fixed */
     uint8_t guards;         /* weft__stack_info.guards of this one; fixed */
 };
@@ -73,7 +74,7 @@ void weft__stack_thread_close(void);
 
 /* Above this, so much of the stack is free that another task may run on it and not notice: 7/8. */
 WEFT_INLINE char *weft__stack_inside_limit(const weft__stack *s) {
-    return s->high - weft__stack_class_size(s->size_class) / 8;
+    return s->high - s->inside;
 }
 
 /* The task's place at the top of the stack, 64-byte aligned, WEFT_STACK_HEAD bytes. */

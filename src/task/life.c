@@ -21,7 +21,7 @@ WEFT_INLINE weft__task *begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     t->extra = f->extra;
     t->inner = NULL;
     weft__store(&t->alive, true, release); /* pairs with the acquire in dump.c */
-    if (f->args) {
+    if (f->shape.args) {
         memcpy(t->copy, f->copy, sizeof t->copy);
         t->arg = t->copy;
     }
@@ -86,7 +86,7 @@ static WEFT_NOINLINE weft__work live(void) {
         weft__slot *s = weft__enter();
         weft__work k = end(s, t, result);
         if (!k) k = weft__pick(s);
-        if (!weft__is_fresh(k) || weft__as_fresh(k)->size_class != t->stack->size_class) {
+        if (!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->stack->size_class) {
             weft__stack_put(&s->stacks, t->stack);
             return k;
         }

@@ -44,23 +44,30 @@ static WEFT_COLD void begin_special(weft__scope *s, const weft_scope_opts *opts)
     if (opts) begin_with(s, opts);
 }
 
+WEFT_INLINE void begin(weft__scope *s, weft__block *owner, weft__scope *parent) {
+    atomic_init(&s->done, WEFT_SCOPE_BIAS);
+    s->spawned = WEFT_SCOPE_BIAS;
+    s->owner = owner;
+    s->parent = parent;
+    memset(&s->cause, 0, WEFT_SCOPE_ZERO); /* not cancelled, no error, WEFT_CANCEL_ALL, unlocked, no lists */
+    owner->scope = s;
+}
+
+static WEFT_COLD void begin_on_thread(weft__scope *s, const weft_scope_opts *opts) {
+    weft__block *b = weft__thread_block();
+    begin(s, b, b->scope ? b->scope : &weft__root);
+    begin_special(s, opts);
+}
+
 void weft_scope_begin(weft_scope *scope, const weft_scope_opts *opts) {
     weft__scope *s = weft__scope_of(scope);
     weft__task *t = weft__cur(weft__self());
-    weft__block *b = likely(t != NULL) ? &t->b : weft__thread_block();
-    atomic_init(&s->done, WEFT_SCOPE_BIAS);
-    s->spawned = WEFT_SCOPE_BIAS;
-    s->owner = b;
-    s->parent = likely(b->scope != NULL) ? b->scope : &weft__root;
-    atomic_init(&s->cause, 0);
-    atomic_init(&s->error, 0);
-    s->on_error = WEFT_CANCEL_ALL;
-    atomic_init(&s->lock.held, 0);
-    s->blocks = NULL;
-    s->kids = NULL;
-    s->listed = s->timed = false;
-    b->scope = s;
-    if (unlikely(opts != NULL || t == NULL)) begin_special(s, opts);
+    if (unlikely(!t)) {
+        begin_on_thread(s, opts);
+        return;
+    }
+    begin(s, &t->b, t->b.scope);
+    if (unlikely(opts != NULL)) begin_special(s, opts);
 }
 
 /* ---- results ---- */
@@ -124,7 +131,7 @@ WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task 
     if (bottom == weft__load(&slot->top, relaxed)) return NULL;
     weft__fresh *f = weft__load(&slot->deque[(bottom - 1) % WEFT_DEQUE], relaxed);
     if (f->home != s || f->extra || (char *)__builtin_frame_address(0) < weft__stack_inside_limit(me->stack)) return NULL;
-    return weft__deque_take(slot);
+    return weft__deque_take_seen(slot, bottom, f);
 }
 
 /* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
@@ -133,8 +140,9 @@ WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task 
 WEFT_INLINE weft__slot *run_inside(weft__task *me, weft__scope *s, weft__fresh *f) {
     f->link = me->inner;
     me->inner = f;
-    int saved_errno = *weft__self()->errno_at; /* errno is a task's own */
-    weft__leave();
+    weft__worker *w = weft__self();
+    int saved_errno = *w->errno_at; /* errno is a task's own */
+    weft__leave_on(w);
     int result = f->fn(f->arg);
     weft__slot *slot = weft__enter();
     *weft__self()->errno_at = saved_errno;

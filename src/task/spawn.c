@@ -54,20 +54,28 @@ static weft__slot *step_back(weft__slot *s) {
     return s;
 }
 
-static WEFT_COLD void push_full(weft__slot *s, weft__fresh *f) {
+static WEFT_COLD int push_full_and_leave(weft__slot *s, weft__fresh *f) {
     if (made_a_storm(s, weft__cur(weft__self()))) s = step_back(s);
     weft__deque_push(s, f);
     weft__work_made(s);
+    weft__leave();
+    return 0;
 }
 
-WEFT_INLINE void push(weft__slot *s, weft__fresh *f) {
+static WEFT_COLD int wake_and_leave(weft__slot *s) {
+    weft__wake_one(s);
+    weft__leave();
+    return 0;
+}
+
+/* The end of a spawn. As in chan.c, the fast path makes no call that it comes back from. */
+WEFT_INLINE int push_and_leave(weft__worker *w, weft__slot *s, weft__fresh *f) {
     uint32_t n = weft__deque_count(s);
-    if (unlikely(n >= WEFT_DEQUE - 1)) {
-        push_full(s, f);
-        return;
-    }
+    if (unlikely(n >= WEFT_DEQUE - 1)) return push_full_and_leave(s, f);
     weft__deque_put(s, f);
-    if (n) weft__work_made(s); /* the first one is for us */
+    if (n && unlikely(weft__wake_wanted())) return wake_and_leave(s); /* the first one is for us */
+    weft__leave_on(w);
+    return 0;
 }
 
 WEFT_INLINE uint64_t next_id(weft__slot *s) {
@@ -82,8 +90,7 @@ WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_
     f->home = home;
     f->site = o->site;
     f->extra = o->extra;
-    f->size_class = (uint32_t)o->size_class;
-    f->args = (uint32_t)o->copy_size;
+    f->shape = (weft__shape){.size_class = (uint32_t)o->size_class, .args = (uint32_t)o->copy_size};
     if (o->copy_size) {
         memcpy(f->copy, o->copy, o->copy_size);
         f->arg = f->copy;
@@ -133,9 +140,7 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     }
     fill(f, home, o, next_id(s));
     count(s, home, me);
-    push(s, f);
-    weft__leave();
-    return 0;
+    return push_and_leave(weft__self(), s, f);
 }
 
 /* ---- from a plain thread ---- */
@@ -239,17 +244,16 @@ static WEFT_NOINLINE int spawn_plain(weft__scope *home, weft_fn *fn, void *arg, 
 /* The common case written out: the opener spawns, a record is at hand. Everything else takes the general way. */
 int weft_spawn(weft_scope *scope, weft_fn *fn, void *arg) {
     weft__scope *home = weft__scope_of(scope);
-    weft__slot *s = weft__enter();
-    if (unlikely(!s)) return spawn_plain(home, fn, arg, CALLER);
-    weft__block *me = &weft__cur(weft__self())->b;
+    weft__worker *w;
+    weft__slot *s;
+    if (unlikely(!weft__enter_fast(&w, &s))) return spawn_plain(home, fn, arg, CALLER);
+    weft__block *me = &weft__cur(w)->b;
     bool common = s->fresh.first && home->owner == me && weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!common)) return spawn_plain(home, fn, arg, CALLER);
     weft__fresh *f = weft__cache_pop(&weft__rt.fresh_slab, &s->fresh);
     fill(f, home, &(order){.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER}, next_id(s));
     home->spawned++;
-    push(s, f);
-    weft__leave();
-    return 0;
+    return push_and_leave(w, s, f);
 }
 
 int weft_spawn_copy(weft_scope *s, weft_fn *fn, const void *arg, size_t size) {

@@ -39,12 +39,13 @@ struct weft__scope {
     weft__lock lock;
     weft__block *blocks;    /* tasks that have waited */
     weft__scope *kids;      /* scopes inside with such tasks */
-    weft__scope *next, *prev;
     bool listed;
     bool timed;             /* has a deadline timer */
+    weft__scope *next, *prev;
     weft__timer timer;      /* opener; set up only if timed */
 };
 #define WEFT_SCOPE_BIAS (INT64_C(1) << 48)
+#define WEFT_SCOPE_ZERO (offsetof(weft__scope, next) - offsetof(weft__scope, cause)) /* bytes that are zero in a new one */
 
 WEFT_INLINE weft__scope *weft__scope_of(weft_scope *s) {
     return (weft__scope *)(void *)s;
