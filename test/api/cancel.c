@@ -223,7 +223,7 @@ static void clear_stage(void) {
 
 static int on_stage(void *arg) {
     void (*cancel)(bool) = *(void (**)(bool))arg;
-    for (int round = 0; round < 20; round++) {
+    for (long round = 0, n = test_scale(20, 3); round < n; round++) {
         set_stage();
         cancel(round % 4 != 0); /* else: while they are starting */
         clear_stage();

@@ -102,7 +102,7 @@ static int meet_all(void *arg) {
 
 TEST(run, runs_as_many_tasks_at_once_as_there_are_workers) {
     EACH_WORKERS(w) {
-        for (int round = 0; round < 20; round++) {
+        for (long round = test_scale(20, 2); round > 0; round--) {
             struct meeting m = {.here = 0, .want = w};
             CHECK_EQ(run_on(w, meet_all, &m), 0);
         }
@@ -129,7 +129,8 @@ static int go_and_return(void *arg) {
 
 TEST(run, cancels_and_joins_what_main_left_behind) {
     EACH_WORKERS(w) {
-        for (int n = 1; n <= 1000; n *= 10) { /* with 100 and more, main does not wait until they have started */
+        for (int n = 1; n <= 1000;
+             n *= test_slow_tools() > 10 ? 100 : 10) { /* with 100 and more, main does not wait until they have started */
             atomic_store(&started, 0);
             atomic_store(&cancelled_waits, 0);
             CHECK_EQ(run_on(w, go_and_return, as_arg(n)), 3);
@@ -318,7 +319,7 @@ static int use_everything(void *arg) {
 
 TEST(run, two_hundred_runs_leave_nothing_behind) {
     int fds = 0, threads = 0, maps = 0;
-    for (int i = 0; i < 200; i++) {
+    for (long i = 0, n = test_scale(200, 30); i < n; i++) {
         CHECK_EQ(run_on(worker_counts[i % 3], use_everything, NULL), 0);
         if (i == 20) { /* the C library has its caches of thread stacks and arenas by then */
             fds = test_fds();
@@ -335,7 +336,7 @@ TEST(run, starting_and_stopping_leaves_nothing_behind) {
     CHECK_EQ(set_up(4), 0);
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     int fds = test_fds(), threads = test_threads(), maps = test_maps();
-    for (int i = 0; i < 100; i++) {
+    for (long i = test_scale(100, 10); i > 0; i--) {
         CHECK_EQ(set_up(4), 0);
         CHECK_EQ(weft_block_on(use_everything, NULL), 0);
         CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
@@ -379,7 +380,7 @@ TEST(run, a_configuration_that_cannot_be_is_refused_with_its_value) {
 
 TEST(run, works_without_searching) {
     weft_config cfg = {.workers = 2, .stack_size = 0, .max_threads = 0, .search = -1};
-    for (int i = 0; i < 10; i++) CHECK_EQ(weft_run(use_everything, NULL, &cfg), 0);
+    for (long i = test_scale(10, 3); i > 0; i--) CHECK_EQ(weft_run(use_everything, NULL, &cfg), 0);
 }
 
 /* ---- without a runtime ---- */
