@@ -14,12 +14,13 @@ extern "C" {
 typedef struct weft_stats {
     int slots;               /* tasks that can run at the same time */
     int threads;             /* worker threads there are now */
-    uint64_t tasks;          /* detached tasks and those with a handle, and tasks of scopes that have a stack */
+    uint64_t tasks;          /* detached tasks and those with a handle, started or not */
     uint64_t steals;         /* tasks taken from another slot */
     uint64_t wakes;          /* sleeping workers woken for work */
     uint64_t sleeps;         /* times a worker went to sleep */
     uint64_t takeovers;      /* slots taken from a worker that was away */
     uint64_t stacks;         /* stacks made so far */
+    uint64_t stacks_used;    /* stacks that a task is on now, running or waiting */
     uint64_t stack_mappings; /* memory mappings that hold them */
     uint64_t stack_guards;   /* 3 = guard regions, 2 = protected pages, 1 = canaries only */
 } weft_stats;

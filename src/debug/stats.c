@@ -13,7 +13,7 @@ void weft_stats_get(weft_stats *out) {
     out->tasks = weft__load(&weft__rt.foreign_spawned, relaxed) - weft__load(&weft__rt.foreign_done, relaxed);
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *s = &weft__rt.slot[i]; /* counters: each is right, together they are about right */
-        out->tasks += weft__load(&s->begun, relaxed) - weft__load(&s->ended, relaxed);
+        out->stacks_used += weft__load(&s->taken, relaxed) - weft__load(&s->given, relaxed);
         out->tasks += weft__load(&s->spawned, relaxed) - weft__load(&s->done, relaxed);
         out->steals += weft__load(&s->steals, relaxed);
         out->wakes += weft__load(&s->wakes, relaxed);

@@ -112,7 +112,7 @@ struct weft__slot {
     /* Written by the owner, read by thieves and counters. */
     _Atomic uint32_t picks;
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
-    _Atomic uint64_t begun, ended;  /* tasks of scopes that got a stack; for the stats */
+    _Atomic uint64_t taken, given;  /* stacks, for tasks; for the stats */
     _Atomic int64_t now;            /* the clock when it was last looked at */
     _Atomic uint64_t steals, wakes, sleeps;
     int index; /* fixed */

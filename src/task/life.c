@@ -5,33 +5,32 @@
  * else is to be run. */
 #include "task/task.h"
 
-/* Sets up a task on the stack from its record; consumes the record. */
-WEFT_INLINE weft__task *begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
-    weft__task *t = weft__stack_head(st);
-    /* Not weft__block_init: weft__root_cancel may look at the block of any stack at any time. The rest is as the last task left
-     * it, or zero. */
+/* Makes the record's task out of the one that lies on the stack already; consumes the record. The block is left as the last task left
+ * it, or zero: weft__root_cancel may look at any stack's block at any time. */
+WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
     t->b.linked = f->home == &weft__root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE;
     t->b.scope = t->b.home = f->home;
     weft__store(&t->b.epoch, 0, relaxed); /* its first wait looks at its scope */
-    t->stack = st;
     t->fn = f->fn;
     t->arg = f->arg;
     t->id = weft__load(&f->id, relaxed);
     t->site = f->site;
     t->extra = f->extra;
-    t->inner = NULL;
-    weft__store(&t->alive, true, release); /* pairs with the acquire in dump.c */
-    if (f->shape.args) {
+    if (unlikely(f->shape.args)) {
         memcpy(t->copy, f->copy, sizeof t->copy);
         t->arg = t->copy;
     }
-    if (f->home->owner) weft__store(&s->begun, weft__load(&s->begun, relaxed) + 1, relaxed); /* a counter */
     weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
-    return t;
 }
 
 weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
-    return begin(s, f, st);
+    weft__task *t = weft__stack_head(st);
+    t->stack = st;
+    t->inner = NULL;
+    become(s, t, f);
+    weft__store(&s->taken, weft__load(&s->taken, relaxed) + 1, relaxed); /* a counter */
+    weft__store(&t->alive, true, release);                               /* pairs with the acquire in dump.c */
+    return t;
 }
 
 void weft__scope_left_open(weft__task *t) {
@@ -52,7 +51,6 @@ static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
 WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
     weft__scope *home = t->b.home;
     weft__task_check_scopes(t);
-    weft__store(&t->alive, false, relaxed);
     if (unlikely(t->b.linked == WEFT_LINK_LIST)) weft__block_unlink(&t->b);
     bool detached = home->owner == NULL; /* before the handle, which may hold the scope, is let go */
     if (unlikely(t->extra != NULL)) end_extra(s, t, result);
@@ -60,7 +58,6 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
         weft__root_done(s);
         return 0;
     }
-    weft__store(&s->ended, weft__load(&s->ended, relaxed) + 1, relaxed); /* a counter */
     if (unlikely(result < 0)) weft__child_failed(home, result, s);
     weft__block *owner = home->owner; /* S1 */
     bool thread = owner->kind == WEFT_BLOCK_THREAD;
@@ -77,20 +74,23 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
 /* Runs the task that was begun on this stack, then fresh ones of the same class for as long as they are next; returns what to
  * go on with. A finished task starts the next one without a switch. */
 static WEFT_NOINLINE weft__work live(void) {
-    weft__run_post(weft__self());
+    weft__worker *w = weft__self();
+    weft__task *t = weft__cur(w);
+    weft__run_post(w);
     for (;;) {
-        weft__task *t = weft__cur(weft__self());
         weft__ctx_fp_reset(); /* the starter's must not leak into it */
-        weft__leave();
+        weft__leave_on(weft__self());
         int result = t->fn(t->arg);
         weft__slot *s = weft__enter();
         weft__work k = end(s, t, result);
-        if (!k) k = weft__pick(s);
-        if (!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->stack->size_class) {
+        if (likely(!k)) k = weft__pick(s);
+        if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->stack->size_class)) {
+            weft__store(&t->alive, false, relaxed);                            /* for people */
+            weft__store(&s->given, weft__load(&s->given, relaxed) + 1, relaxed); /* a counter */
             weft__stack_put(&s->stacks, t->stack);
             return k;
         }
-        weft__set_cur(weft__self(), begin(s, weft__as_fresh(k), t->stack));
+        become(s, t, weft__as_fresh(k));
     }
 }
 
