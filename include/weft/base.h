@@ -46,7 +46,7 @@ static inline weft_deadline weft__deadline(int64_t ns) {
     return d;
 }
 
-#define WEFT_FOREVER (weft__deadline(0))       /* wait as long as it takes */
+#define WEFT_FOREVER (weft__deadline(0))      /* wait as long as it takes */
 #define WEFT_POLL (weft__deadline(INT64_MIN)) /* try once, never park: WEFT_EAGAIN if it cannot be done now */
 
 /* The monotonic clock, in nanoseconds. */

@@ -15,10 +15,10 @@ enum { WEFT_MAGAZINE = 128 }; /* objects that move between a slot and the shared
 typedef struct weft__slab {
     weft__lock lock;
     uint32_t size, link_at;
-    void *magazines; /* full ones, linked through the second word of their first object; under lock */
-    void *loose;     /* single objects, linked through the first word; under lock */
+    void *magazines;   /* full ones, linked through the second word of their first object; under lock */
+    void *loose;       /* single objects, linked through the first word; under lock */
     char *fresh, *end; /* never used yet; under lock */
-    void *chunks;    /* all memory ever taken, so that leak checkers find it; under lock */
+    void *chunks;      /* all memory ever taken, so that leak checkers find it; under lock */
 } weft__slab;
 
 /* Owner: the slot. */

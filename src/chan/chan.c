@@ -59,13 +59,13 @@ static WEFT_COLD WEFT_NORETURN void freed_in_use(weft_chan *c) {
     weft__waiter *x = c->receivers.head ? c->receivers.head : c->senders.head;
     unsigned long long id = 0;
     if (x->block->kind == WEFT_BLOCK_TASK) id = (unsigned long long)weft__container(x->block, weft__task, b)->id;
-    weft__die("weft_chan_unref: the last reference to channel %p was dropped while task %llu still waits to %s on it", (void *)c, id,
-              c->receivers.head ? "receive" : "send");
+    weft__die("weft_chan_unref: the last reference to channel %p was dropped while task %llu still waits to %s on it",
+              (void *)c, id, c->receivers.head ? "receive" : "send");
 }
 
 void weft_chan_unref(weft_chan *c) {
     if (!c || weft__sub(&c->refs, 1, acq_rel) != 1) return; /* the last one sees what the others did */
-    weft__lock_take(&c->lock);                               /* a closer may still be inside */
+    weft__lock_take(&c->lock);                              /* a closer may still be inside */
     if (c->receivers.head || c->senders.head) freed_in_use(c);
     char *buffer = c->buffer;
     c->buffer = NULL;

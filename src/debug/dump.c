@@ -34,7 +34,7 @@ static void line(weft__stack *st, void *arg) {
 void weft_dump(FILE *out) {
     weft_stats s;
     weft_stats_get(&s);
-    fprintf(out, "weft %s: %d slots, %d threads, %llu tasks, %llu stacks in %llu mappings\n", weft_version(), s.slots, s.threads,
-            (unsigned long long)s.tasks, (unsigned long long)s.stacks, (unsigned long long)s.stack_mappings);
+    fprintf(out, "weft %s: %d slots, %d threads, %llu tasks, %llu stacks in %llu mappings\n", weft_version(), s.slots,
+            s.threads, (unsigned long long)s.tasks, (unsigned long long)s.stacks, (unsigned long long)s.stack_mappings);
     if (s.slots) weft__stack_each(line, out);
 }

@@ -41,9 +41,9 @@ typedef struct weft__scope weft__scope;
 typedef struct weft__slot weft__slot;
 
 enum { WEFT_RUNNING, WEFT_PARKING, WEFT_PARKED, WEFT_CLAIMED }; /* block.state */
-enum { WEFT_BLOCK_TASK, WEFT_BLOCK_THREAD };                     /* block.kind */
+enum { WEFT_BLOCK_TASK, WEFT_BLOCK_THREAD };                    /* block.kind */
 
-enum { WEFT_LINK_NONE, WEFT_LINK_LIST, WEFT_LINK_NEEDLESS };     /* block.linked */
+enum { WEFT_LINK_NONE, WEFT_LINK_LIST, WEFT_LINK_NEEDLESS }; /* block.linked */
 
 /* Why somebody waits, for people. */
 enum {

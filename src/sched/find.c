@@ -11,9 +11,9 @@
 #include "time/clock.h"
 
 enum {
-    LOOK_AGAIN = 128,   /* pauses between the two looks: about 3 us */
-    STALE_FACTOR = 4,   /* a ring is behind if more waits than 4 times what was done between the looks */
-    MANY_FRESH = 64,    /* so many fresh tasks are worth taking from, whatever their age */
+    LOOK_AGAIN = 128,     /* pauses between the two looks: about 3 us */
+    STALE_FACTOR = 4,     /* a ring is behind if more waits than 4 times what was done between the looks */
+    MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
 };
 

@@ -108,7 +108,7 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
 bool weft__slot_take(weft__slot *s);
 /* The worker becomes the slot's owner; it had none (H5). */
 WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
-    weft__store(&s->owner, w, release);         /* H6: a hint */
+    weft__store(&s->owner, w, release);                 /* H6: a hint */
     weft__store(&w->gate, weft__gate_open(s), release); /* pairs with the CAS in weft__slot_take */
     w->last = s;
     weft__slot_inside(s, w);

@@ -31,11 +31,11 @@
 #include "time/clock.h"
 
 enum {
-    NAP_FIRST = 100 * 1000,      /* ns */
-    NAP_MAX = 4 * 1000 * 1000,   /* ns */
-    NAP_YOUNG = 100 * 1000,      /* ns */
-    QUIET_NAPS = 2,              /* naps after everything has become idle */
-    WORTH_WAKING = 2,            /* one fresh task is its spawner's next; a second one is worth a core */
+    NAP_FIRST = 100 * 1000,    /* ns */
+    NAP_MAX = 4 * 1000 * 1000, /* ns */
+    NAP_YOUNG = 100 * 1000,    /* ns */
+    QUIET_NAPS = 2,            /* naps after everything has become idle */
+    WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
 };
 
 static struct {

@@ -51,8 +51,8 @@ WEFT_INLINE weft__task *weft__ring_pop(weft__slot *s) {
 /* The oldest fresh task; any thread. */
 WEFT_INLINE weft__fresh *weft__deque_steal(weft__slot *s) {
     for (;;) {
-        uint32_t top = weft__load(&s->top, acquire); /* pairs with the CAS below of another thief */
-        atomic_thread_fence(memory_order_seq_cst);   /* top before bottom; pairs with the exchange in weft__deque_take */
+        uint32_t top = weft__load(&s->top, acquire);       /* pairs with the CAS below of another thief */
+        atomic_thread_fence(memory_order_seq_cst);         /* top before bottom; pairs with the exchange in weft__deque_take */
         uint32_t bottom = weft__load(&s->bottom, acquire); /* pairs with the release in weft__deque_push */
         if ((int32_t)(bottom - top) <= 0) return NULL;
         weft__fresh *f = weft__load(&s->deque[top % WEFT_DEQUE], relaxed);

@@ -50,16 +50,16 @@ struct weft__fresh {
     void *arg;
     weft__scope *home;
     _Atomic uint64_t id; /* never used twice; thieves tell recycled records by it */
-    void *site;         /* return address of the spawn */
-    weft__extra *extra; /* name, handle, large arguments; NULL for most */
+    void *site;          /* return address of the spawn */
+    weft__extra *extra;  /* name, handle, large arguments; NULL for most */
     weft__shape shape;
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
 
 /* A task that has started. Lives at the top of its stack. */
 struct weft__task {
-    void *sp;        /* saved context; valid while it does not run */
-    int saved_errno; /* likewise */
+    void *sp;           /* saved context; valid while it does not run */
+    int saved_errno;    /* likewise */
     _Atomic bool alive; /* for people who look from outside */
     weft__block b;
     weft__task *link;   /* global queue */
@@ -116,7 +116,8 @@ struct weft__slot {
     _Atomic int64_t now;            /* the clock when it was last looked at */
     _Atomic uint64_t steals, wakes, sleeps;
     int index; /* fixed */
-    weft__worker *inside; /* who is inside the runtime with it (H1); plain, so that a double owner is seen; checked builds only */
+    weft__worker
+        *inside; /* who is inside the runtime with it (H1); plain, so that a double owner is seen; checked builds only */
     /* Handing the slot on (handoff.c, idle.c). */
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */
@@ -133,8 +134,8 @@ struct weft__slot {
 };
 
 struct weft__worker {
-    _Atomic uint32_t in_rt; /* written by its own thread; read by whoever wants its slot */
-    _Atomic uintptr_t gate; /* its slot, and whether somebody wants it (handoff.h) */
+    _Atomic uint32_t in_rt;    /* written by its own thread; read by whoever wants its slot */
+    _Atomic uintptr_t gate;    /* its slot, and whether somebody wants it (handoff.h) */
     _Atomic(weft__task *) cur; /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
     weft__post *post;
     void *post_arg;
@@ -147,8 +148,8 @@ struct weft__worker {
     int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
     weft__slot *last;   /* where it ran last; a hint */
     /* idle.c */
-    _Atomic uintptr_t given;     /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
-    _Atomic uint32_t wake;       /* futex */
+    _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
+    _Atomic uint32_t wake;   /* futex */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
     weft__worker *all_next;               /* under the idle lock */
     int quiet;                            /* naps since everything is idle; its own */
@@ -176,19 +177,19 @@ struct weft__rt {
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
     uint64_t id_step; /* slots + 1 */
-    bool many; /* more than one slot: somebody may steal */
+    bool many;        /* more than one slot: somebody may steal */
     int size_class;
     int max_threads;
     int64_t search;
-    weft__slot *slot; /* array */
+    weft__slot *slot;       /* array */
     _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
     _Atomic bool draining;
     _Atomic bool stopping;
     _Atomic int phase; /* runtime.c */
 
-    WEFT_ALIGNED _Atomic int32_t idle; /* slots nobody holds; written under the idle lock */
-    _Atomic int32_t searching;         /* workers that look for work: 0 or 1 */
-    _Atomic(weft__worker *) napper;    /* one that naps with its slot; a hint */
+    WEFT_ALIGNED _Atomic int32_t idle;     /* slots nobody holds; written under the idle lock */
+    _Atomic int32_t searching;             /* workers that look for work: 0 or 1 */
+    _Atomic(weft__worker *) napper;        /* one that naps with its slot; a hint */
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint64_t takeovers;

@@ -78,7 +78,8 @@ int weft__worker_start(weft__slot *s, bool searching) {
     weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
     weft__lock_take(&workers.lock);
     int err = workers.count < weft__rt.max_threads ? 0 : WEFT_ELIMIT;
-    if (weft__load(&weft__rt.stopping, acquire)) err = WEFT_ETERMINATED; /* weft__workers_stop has the list, or will see us on it */
+    if (weft__load(&weft__rt.stopping, acquire))
+        err = WEFT_ETERMINATED; /* weft__workers_stop has the list, or will see us on it */
     if (!err) {
         w->id = workers.count++;
         w->all_next = workers.all;

@@ -248,7 +248,8 @@ int weft_spawn(weft_scope *scope, weft_fn *fn, void *arg) {
     weft__slot *s;
     if (unlikely(!weft__enter_fast(&w, &s))) return spawn_plain(home, fn, arg, CALLER);
     weft__block *me = &weft__cur(w)->b;
-    bool common = s->fresh.first && home->owner == me && weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
+    bool common =
+        s->fresh.first && home->owner == me && weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!common)) return spawn_plain(home, fn, arg, CALLER);
     weft__fresh *f = weft__cache_pop(&weft__rt.fresh_slab, &s->fresh);
     fill(f, home, &(order){.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER}, next_id(s));

@@ -30,19 +30,19 @@ _Static_assert(sizeof(weft__task) <= WEFT_STACK_HEAD, "a task fits at the top of
  *  S4  Locks are taken from parent to child. Whoever walks holds the locks of the path, so nothing on it can go. */
 struct weft__scope {
     _Atomic int64_t done;
-    int64_t spawned;        /* opener */
-    weft__block *owner;     /* opener; NULL: the root, or a handle's */
-    weft__scope *parent;    /* fixed; NULL: the root */
-    _Atomic int32_t cause;  /* 0, or why it is cancelled; the first one stays */
-    _Atomic int32_t error;  /* what weft_scope_end will return; the first one stays */
-    int32_t on_error;       /* fixed */
+    int64_t spawned;       /* opener */
+    weft__block *owner;    /* opener; NULL: the root, or a handle's */
+    weft__scope *parent;   /* fixed; NULL: the root */
+    _Atomic int32_t cause; /* 0, or why it is cancelled; the first one stays */
+    _Atomic int32_t error; /* what weft_scope_end will return; the first one stays */
+    int32_t on_error;      /* fixed */
     weft__lock lock;
-    weft__block *blocks;    /* tasks that have waited */
-    weft__scope *kids;      /* scopes inside with such tasks */
+    weft__block *blocks; /* tasks that have waited */
+    weft__scope *kids;   /* scopes inside with such tasks */
     bool listed;
-    bool timed;             /* has a deadline timer */
+    bool timed; /* has a deadline timer */
     weft__scope *next, *prev;
-    weft__timer timer;      /* opener; set up only if timed */
+    weft__timer timer; /* opener; set up only if timed */
 };
 #define WEFT_SCOPE_BIAS (INT64_C(1) << 48)
 #define WEFT_SCOPE_ZERO (offsetof(weft__scope, next) - offsetof(weft__scope, cause)) /* bytes that are zero in a new one */
