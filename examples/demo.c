@@ -164,7 +164,7 @@ static double best(double a, double b) {
 typedef struct {
     size_t asked, made;
     double create_ns, bytes, kernel_bytes, idle_cpu_ns, wake_ns;
-    char why[32]; /* why not all were made */
+    char why[48]; /* why not all were made */
 } parked;
 
 static atomic_size_t arrived;
@@ -178,16 +178,32 @@ static int wait_at_gate(void *gate) {
     return weft_chan_recv(gate, NULL, WEFT_FOREVER) == WEFT_ECLOSED ? 0 : 1;
 }
 
+/* Waits until all that were accepted have come; returns when the last one came. Those that found no memory for a stack stay in
+ * the queue until others end, so it gives up when nobody has come for a while. */
+static int64_t await_arrivals(parked *p) {
+    size_t seen = 0;
+    int64_t last = weft_now();
+    while (seen < p->made) {
+        weft_sleep_for(WEFT_MS / 4);
+        if (arrived_now() != seen) last = weft_now();
+        seen = arrived_now();
+        if (seen == p->made || weft_now() - last < WEFT_SECOND) continue;
+        p->made = seen;
+        snprintf(p->why, sizeof p->why, "no room for more");
+    }
+    return last;
+}
+
 /* Tasks that could not be made are counted, not fatal; those made so far go on. */
-static void spawn_parked(weft_scope *s, weft_chan *gate, parked *p) {
-    for (int err; p->made < p->asked; p->made++) {
-        if ((err = weft_spawn(s, wait_at_gate, gate)) < 0) {
-            snprintf(p->why, sizeof p->why, "%s", weft_strerror(err));
+static int64_t spawn_parked(weft_scope *s, weft_chan *gate, parked *p) {
+    for (; p->made < p->asked; p->made++) {
+        if (weft_spawn(s, wait_at_gate, gate) < 0) {
+            snprintf(p->why, sizeof p->why, "no room for more");
             break;
         }
         if (p->made % 5000 == 0) progress("[1/%d] %zu tasks", STEPS, p->made);
     }
-    while (arrived_now() < p->made) weft_sleep_for(WEFT_MS / 4);
+    return await_arrivals(p);
 }
 
 static int park_tasks(void *arg) {
@@ -198,8 +214,7 @@ static int park_tasks(void *arg) {
     double before = memory_now();
     int64_t start = weft_now();
     weft_scope_begin(&s, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING});
-    spawn_parked(&s, gate, p);
-    p->create_ns = (double)(weft_now() - start);
+    p->create_ns = (double)(spawn_parked(&s, gate, p) - start);
     p->bytes = memory_now() - before;
     progress("[1/%d] %zu tasks are parked, each on a stack of its own", STEPS, p->made);
     double cpu = cpu_now();
@@ -234,7 +249,7 @@ static void park_threads(parked *p) {
     int64_t start = weft_now();
     for (int err; p->made < p->asked; p->made++) {
         if ((err = pthread_create(&id[p->made], NULL, thread_at_gate, NULL)) != 0) {
-            snprintf(p->why, sizeof p->why, "%s", weft_strerror(-err));
+            snprintf(p->why, sizeof p->why, "%s", err == EAGAIN ? "limit reached" : weft_strerror(-err));
             break;
         }
         if (p->made % 500 == 0) progress("[1/%d] %zu threads", STEPS, p->made);
@@ -286,6 +301,7 @@ static int measure_parked(void) {
     step(1, "many that wait: tasks, then threads");
     int err = weft_block_on(park_tasks, &w);
     if (err) return err;
+    if (plan.sensors > w.made / 2) plan.sensors = w.made / 2; /* little memory: step 5 has to fit too */
     atomic_store_explicit(&arrived, 0, memory_order_relaxed);
     park_threads(&t);
     rows_of_parked(&w, &t);
@@ -513,7 +529,7 @@ static int measure_cores(void) {
     start = weft_now();
     crunch_threads(n);
     static text what;
-    what = say("%zu pieces of work", plan.pieces);
+    what = say("%.20s pieces of work", count_text(plan.pieces).s);
     row(what.s, w, cores_text((double)(weft_now() - start), cpu_now() - cpu),
         "A task for each piece beside one thread a core with its share; cores busy = CPU time / time, less when others use "
         "them.");

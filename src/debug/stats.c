@@ -19,6 +19,7 @@ void weft_stats_get(weft_stats *out) {
         out->wakes += weft__load(&s->wakes, relaxed);
         out->sleeps += weft__load(&s->sleeps, relaxed);
     }
+    out->wakes += weft__load(&weft__rt.foreign_wakes, relaxed);
     out->takeovers = weft__load(&weft__rt.takeovers, relaxed);
     out->stacks = stacks.stacks;
     out->stack_mappings = stacks.mappings;

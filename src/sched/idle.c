@@ -36,6 +36,7 @@ enum {
     NAP_YOUNG = 100 * 1000,    /* ns */
     QUIET_NAPS = 2,            /* naps after everything has become idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
+    RETRY = 10 * 1000 * 1000,  /* ns */
 };
 
 static struct {
@@ -45,6 +46,7 @@ static struct {
     weft__worker *sentry;
     int64_t until; /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;     /* the sentry does not nap */
+    int64_t retry; /* no thread could be started: not again before then */
 } idle;
 
 /* ---- lists; under the lock ---- */
@@ -114,31 +116,48 @@ bool weft__idle_work_waits(weft__slot *s, int fresh) {
     return false;
 }
 
+/* A slot and a worker for it; no worker: one is to be started. NULL: nobody can be woken. */
+static weft__slot *take_pair(weft__worker **w, weft__worker **sentry, bool *spare) {
+    weft__lock_take(&idle.lock);
+    bool may_start = idle.retry == 0 || weft__os_now() >= idle.retry;
+    weft__slot *s = idle.workers || may_start ? slot_pop(NULL) : NULL;
+    *w = s ? worker_pop() : NULL;
+    *sentry = s && idle.deep && idle.sentry != *w ? idle.sentry : NULL;
+    *spare = *w && idle.slots && !idle.workers && may_start; /* slots without anybody to watch for them */
+    if (s) idle.deep = false;
+    weft__lock_leave(&idle.lock);
+    return s;
+}
+
+/* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
+static void not_started(weft__slot *s) {
+    weft__lock_take(&idle.lock);
+    if (s) slot_push(s);
+    idle.retry = weft__os_now() + RETRY;
+    weft__lock_leave(&idle.lock);
+}
+
 void weft__wake_one(weft__slot *by) {
     int32_t none = 0;
     if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return; /* I4; the searcher will find it */
-    weft__lock_take(&idle.lock);
-    weft__slot *s = slot_pop(NULL);
-    weft__worker *w = s ? worker_pop() : NULL;
-    weft__worker *sentry = idle.deep && idle.sentry != w ? idle.sentry : NULL;
-    bool spare = w && idle.slots && !idle.workers; /* slots without anybody to watch for them */
-    if (s) idle.deep = false;
-    weft__lock_leave(&idle.lock);
+    weft__worker *w, *sentry;
+    bool spare;
+    weft__slot *s = take_pair(&w, &sentry, &spare);
+    if (s && !w && weft__worker_start(s, true) < 0) {
+        not_started(s);
+        s = NULL;
+    }
     if (!s) {
         weft__sub(&weft__rt.searching, 1, seq_cst); /* nobody to wake */
         return;
     }
-    if (by) weft__store(&by->wakes, weft__load(&by->wakes, relaxed) + 1, relaxed); /* a counter */
-    if (w) {
-        give(w, s, true);
-        if (sentry) weft__worker_kick(sentry);
-        if (spare) (void)weft__worker_start(NULL, false);
-    } else if (weft__worker_start(s, true) < 0) {
-        weft__sub(&weft__rt.searching, 1, seq_cst);
-        weft__lock_take(&idle.lock);
-        slot_push(s);
-        weft__lock_leave(&idle.lock);
-    }
+    if (by)
+        weft__store(&by->wakes, weft__load(&by->wakes, relaxed) + 1, relaxed); /* a counter */
+    else
+        weft__add(&weft__rt.foreign_wakes, 1, relaxed);
+    if (w) give(w, s, true);
+    if (sentry) weft__worker_kick(sentry);
+    if (spare && weft__worker_start(NULL, false) < 0) not_started(NULL);
 }
 
 void weft__work_injected(void) {
@@ -288,9 +307,7 @@ void weft__idle_slot_give(weft__slot *s) {
     if (w) {
         give(w, s, false);
     } else if (weft__worker_start(s, false) < 0) {
-        weft__lock_take(&idle.lock);
-        slot_push(s);
-        weft__lock_leave(&idle.lock);
+        not_started(s);
     }
 }
 

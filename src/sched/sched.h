@@ -192,7 +192,7 @@ struct weft__rt {
     _Atomic(weft__worker *) napper;        /* one that naps with its slot; a hint */
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
-    _Atomic uint64_t takeovers;
+    _Atomic uint64_t takeovers, foreign_wakes;
     WEFT_ALIGNED weft__inject started, fresh;
     weft__slab fresh_slab;
 };

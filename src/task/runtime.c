@@ -108,6 +108,7 @@ static void clear(void) {
     weft__store(&weft__rt.searching, 0, relaxed);
     weft__store(&weft__rt.napper, NULL, relaxed);
     weft__store(&weft__rt.takeovers, 0, relaxed);
+    weft__store(&weft__rt.foreign_wakes, 0, relaxed);
     weft__store(&weft__rt.foreign_id, 0, relaxed);
     weft__store(&weft__root.cause, 0, relaxed);
     weft__store(&weft__rt.epoch, weft__load(&weft__rt.epoch, relaxed) + 1, relaxed);

@@ -319,7 +319,7 @@ static int use_everything(void *arg) {
 
 TEST(run, two_hundred_runs_leave_nothing_behind) {
     int fds = 0, threads = 0, maps = 0;
-    for (long i = 0, n = test_scale(200, 30); i < n; i++) {
+    for (long i = 0, n = test_scale(200, 24); i < n; i++) {
         CHECK_EQ(run_on(worker_counts[i % 3], use_everything, NULL), 0);
         if (i == 20) { /* the C library has its caches of thread stacks and arenas by then */
             fds = test_fds();

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: MIT */
+/* Who runs when: nobody starves, nothing that is ready waits for a task that computes, and warm spawns cost no call. Where the order
+ * is given (one worker), patience is counted in turns, not in time. */
+#include <limits.h>
+#include <sched.h>
+
+#include "api/common.h"
+#include "os/os.h"
+#include "sched/handoff.h"
+#include "time/clock.h"
+
+#define PATIENCE 1000000 /* turns of others; what is expected is far below */
+
+static struct {
+    atomic_int started, made, ran, stop;
+    atomic_long turns;
+    long advance_at; /* the turn at which a player moves the clock by an hour; 0: none */
+} st;
+
+static void reset(void) { memset(&st, 0, sizeof st); }
+
+static int say_ran(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&st.ran, 1);
+    return 0;
+}
+
+static int nothing(void *arg) {
+    (void)arg;
+    return 0;
+}
+
+/* Yields until somebody has run who was made ready in the meantime. */
+static int yield_until_ran(void *arg) {
+    atomic_fetch_add(&st.started, 1);
+    for (long turns = 0; !atomic_load(&st.ran); weft_yield())
+        if (atomic_load(&st.made)) CHECK_MSG(++turns < (intptr_t)arg, "it has not run after %ld turns of the others", turns);
+    return 0;
+}
+
+/* ---- the global queues ---- */
+
+static weft_chan *chan;
+
+static int receive_and_say(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&st.started, 1);
+    CHECK_EQ(weft_chan_recv(chan, NULL, WEFT_FOREVER), 0);
+    atomic_store(&st.ran, 1);
+    return 0;
+}
+
+/* A plain thread makes a task ready, new or parked, while two others keep the only slot busy for ever. */
+static void make_ready_from_outside(bool parked) {
+    reset();
+    CHECK_EQ(set_up(1), 0);
+    chan = weft_chan_new(0, 0);
+    if (parked) CHECK_EQ(weft_go(receive_and_say, NULL), 0);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_go(yield_until_ran, as_arg(100000)), 0);
+    thread_wait(&st.started, 2 + parked);
+    if (parked)
+        CHECK_EQ(weft_chan_send(chan, NULL, WEFT_FOREVER), 0);
+    else
+        CHECK_EQ(weft_go(say_ran, NULL), 0);
+    atomic_store(&st.made, 1);
+    thread_wait(&st.ran, 1);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    weft_chan_unref(chan);
+}
+
+TEST(sched, a_task_spawned_from_outside_runs_among_tasks_that_yield_for_ever) { make_ready_from_outside(false); }
+
+TEST(sched, a_task_woken_from_outside_runs_among_tasks_that_yield_for_ever) { make_ready_from_outside(true); }
+
+/* ---- fairness on one slot ---- */
+
+/* The oldest waits while its spawner makes newer ones, `arg` for each turn; the newest run first. */
+static int spawn_newer_ones(void *arg) {
+    reset();
+    CHECK_EQ(weft_go(say_ran, NULL), 0);
+    long turns = 0;
+    for (; !atomic_load(&st.ran); turns++) {
+        CHECK_LT(turns, PATIENCE);
+        for (intptr_t i = 0; i < (intptr_t)arg; i++) CHECK_EQ(weft_go(nothing, NULL), 0);
+        weft_yield();
+    }
+    printf("after %ld turns\n", turns);
+    return 0;
+}
+
+TEST(sched, an_old_fresh_task_is_not_starved_by_newer_ones) { CHECK_EQ(run_on(1, spawn_newer_ones, as_arg(1)), 0); }
+
+/* Faster than they can run: the oldest overflow to the global queue. */
+TEST(sched, an_old_fresh_task_is_not_starved_by_a_storm_of_newer_ones) { CHECK_EQ(run_on(1, spawn_newer_ones, as_arg(3)), 0); }
+
+enum { CROWD = 1000 };
+static long turns_of[CROWD];
+
+static int count_turns(void *arg) {
+    long *mine = &turns_of[(intptr_t)arg];
+    atomic_fetch_add(&st.started, 1);
+    for (; !atomic_load(&st.stop); weft_yield()) {
+        long turn = atomic_fetch_add(&st.turns, 1);
+        if (atomic_load(&st.started) < CROWD) CHECK_LT(turn, PATIENCE);
+        ++*mine;
+    }
+    return 0;
+}
+
+/* The turns each has had since they were last counted: the least and the most. */
+static void count_crowd(long *least, long *most) {
+    *least = LONG_MAX, *most = 0;
+    for (int i = 0; i < CROWD; i++) {
+        if (turns_of[i] < *least) *least = turns_of[i];
+        if (turns_of[i] > *most) *most = turns_of[i];
+        turns_of[i] = 0;
+    }
+}
+
+static int run_crowd(void *arg) {
+    (void)arg;
+    long each = test_scale(1000, 100), least, most;
+    reset();
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (long i = 0; i < CROWD; i++) CHECK_EQ(weft_spawn(&s, count_turns, as_arg(i)), 0);
+    task_wait(&st.started, CROWD);
+    count_crowd(&least, &most);
+    atomic_store(&st.turns, 0);
+    while (atomic_load(&st.turns) < each * CROWD) weft_yield();
+    count_crowd(&least, &most);
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    printf("%ld to %ld turns of %ld each\n", least, most, each);
+    CHECK_GE(least, each / 2);
+    CHECK_LE(most, each * 2);
+    return 0;
+}
+
+TEST(sched, a_thousand_tasks_that_yield_share_a_slot_fairly) { CHECK_EQ(run_on(1, run_crowd, NULL), 0); }
+
+/* ---- `next` ---- */
+
+static weft_chan *ping, *pong;
+
+/* Two tasks that make each other ready for ever: each is in `next` when the other parks. */
+static int play(void *arg) {
+    bool first = arg != NULL;
+    atomic_fetch_add(&st.started, 1);
+    while (!atomic_load(&st.stop)) {
+        long turn = atomic_fetch_add(&st.turns, 1);
+        CHECK_LT(turn, PATIENCE);
+        if (st.advance_at && turn == st.advance_at) weft__clock_advance(HOUR);
+        if (first && weft_chan_send(ping, NULL, WEFT_FOREVER)) break;
+        if (weft_chan_recv(first ? pong : ping, NULL, WEFT_FOREVER)) break;
+        if (!first && weft_chan_send(pong, NULL, WEFT_FOREVER)) break;
+    }
+    weft_chan_close(ping);
+    weft_chan_close(pong);
+    return 0;
+}
+
+static void open_game(weft_scope *s) {
+    reset();
+    ping = weft_chan_new(0, 0);
+    pong = weft_chan_new(0, 0);
+    weft_scope_begin(s, NULL);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_spawn(s, play, as_arg(i)), 0);
+}
+static int close_game(weft_scope *s) {
+    atomic_store(&st.stop, 1);
+    int r = weft_scope_end(s);
+    weft_chan_unref(ping);
+    weft_chan_unref(pong);
+    return r;
+}
+
+static int yield_beside_game(void *arg) {
+    (void)arg;
+    weft_scope s;
+    open_game(&s);
+    for (int i = 0; i < 100; i++) weft_yield(); /* each is a turn that the players must give us */
+    CHECK_EQ(atomic_load(&st.started), 2);
+    CHECK_GT(atomic_load(&st.turns), 0);
+    printf("%ld turns of the players for 100\n", atomic_load(&st.turns));
+    return close_game(&s);
+}
+
+TEST(sched, two_tasks_that_wake_each_other_for_ever_do_not_starve_a_third) { CHECK_EQ(run_on(1, yield_beside_game, NULL), 0); }
+
+/* Nobody but the players is ready when the moment comes. */
+static int sleep_beside_game(void *arg) {
+    (void)arg;
+    weft_scope s;
+    open_game(&s);
+    st.advance_at = 1000;
+    CHECK_EQ(weft_sleep_for(HOUR), 0);
+    CHECK_GT(atomic_load(&st.turns), 1000);
+    printf("woken %ld turns after the moment\n", atomic_load(&st.turns) - 1000);
+    return close_game(&s);
+}
+
+TEST(sched, timers_fire_while_two_tasks_wake_each_other_for_ever) {
+    weft__clock_fake(WEFT_SECOND);
+    CHECK_EQ(run_on(1, sleep_beside_game, NULL), 0);
+    weft__clock_fake(0);
+}
+
+/* ---- ready tasks of a slot whose task computes ---- */
+
+static int take_one(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&st.started, 1);
+    CHECK_EQ(weft_chan_recv(chan, NULL, WEFT_FOREVER), 0);
+    atomic_fetch_add(&st.ran, 1);
+    return 0;
+}
+
+/* Computes, without a call into the runtime, until the others have run. */
+static void compute_until_ran(int n) {
+    while (atomic_load(&st.ran) < n) sched_yield();
+}
+
+/* Makes n parked tasks ready, the last of them in `next` and the others in the ring, and leaves them to other workers. */
+static int ready_and_compute(void *arg) {
+    int n = (int)(intptr_t)arg;
+    reset();
+    chan = weft_chan_new(0, 0);
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < n; i++) CHECK_EQ(weft_spawn(&s, take_one, NULL), 0);
+    task_wait_parked(&st.started, n);
+    for (int i = 0; i < n; i++) CHECK_EQ(weft_chan_send(chan, NULL, WEFT_FOREVER), 0);
+    compute_until_ran(n);
+    int r = weft_scope_end(&s);
+    weft_chan_unref(chan);
+    return r;
+}
+
+static int spawn_and_compute(void *arg) {
+    int n = (int)(intptr_t)arg;
+    reset();
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < n; i++) CHECK_EQ(weft_spawn(&s, say_ran, NULL), 0);
+    compute_until_ran(n);
+    return weft_scope_end(&s);
+}
+
+static void each_number(weft_fn *fn) {
+    static const int numbers[] = {1, 2, 5, 100};
+    for (int w = 2; w <= 4; w += 2)
+        for (size_t i = 0; i < COUNT(numbers); i++)
+            for (int k = 0; k < 5; k++) CHECK_EQ(run_on(w, fn, as_arg(numbers[i])), 0);
+}
+
+TEST(sched, a_computing_task_does_not_keep_those_it_woke_from_running) { each_number(ready_and_compute); }
+
+TEST(sched, a_computing_task_does_not_keep_those_it_spawned_from_running) { each_number(spawn_and_compute); }
+
+/* ---- what a warm spawn costs ---- */
+
+static int spawn_in_scope(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, nothing, NULL), 0);
+    CHECK_EQ(weft_spawn_with(&s, nothing, (long){7}), 0);
+    return weft_scope_end(&s);
+}
+
+static int yield_once(void *arg) {
+    weft_yield();
+    return say_ran(arg);
+}
+
+/* A hundred with a stack each, all of them alive at once. */
+static int spawn_with_stacks(void *arg) {
+    int before = atomic_load(&st.ran);
+    for (int i = 0; i < 100; i++) CHECK_EQ(weft_go(yield_once, arg), 0);
+    task_wait(&st.ran, before + 100);
+    return 0;
+}
+
+/* The third time is warm: nothing passes the hook that every allocation and system call passes. */
+static int spawn_warm(void *arg) {
+    long calls = 0, n = test_scale(10000, 500);
+    for (int round = 0; round < 3; round++) {
+        weft__fault_arm(LONG_MAX, false);
+        for (long i = 0; i < n; i++) CHECK_EQ(spawn_in_scope(arg), 0);
+        for (long i = 0; i < n / 100; i++) CHECK_EQ(spawn_with_stacks(arg), 0);
+        calls = weft__fault_calls();
+        weft__fault_arm(0, false);
+    }
+    CHECK_EQ(calls, 0);
+    return 0;
+}
+
+TEST(sched, spawning_from_a_warm_cache_makes_no_allocation_and_no_system_call) {
+    reset();
+    CHECK_EQ(run_on(1, spawn_warm, NULL), 0);
+}
+
+/* ---- slots and threads ---- */
+
+TEST(sched, there_are_as_many_slots_as_cpus_that_may_be_used) {
+    CHECK_EQ(weft_start(NULL), 0);
+    weft_stats s;
+    weft_stats_get(&s);
+    CHECK_EQ(s.slots, weft__cpu_count());
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+static int compute_and_count(void *arg) {
+    (void)arg;
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 20000; k++) __asm__ volatile("");
+        weft_yield();
+    }
+    return say_ran(NULL);
+}
+
+static int most_threads(int most) {
+    weft_stats s;
+    weft_stats_get(&s);
+    return s.threads > most ? s.threads : most;
+}
+
+/* Slots are taken away from computing tasks as fast as can be: each time another worker is wanted. */
+static void limit_threads(int workers, int limit) {
+    reset();
+    weft_config cfg = {.workers = workers, .max_threads = limit};
+    int others = test_threads(), most = 0, n = (int)test_scale(3000, 200);
+    CHECK_EQ(weft_start(&cfg), 0);
+    for (int i = 0; i < n; i++) {
+        CHECK_EQ(weft_go(compute_and_count, NULL), 0);
+        weft__slot_take(&weft__rt.slot[i % workers]);
+        most = most_threads(most);
+    }
+    thread_wait(&st.ran, n); /* all of them, with so few threads */
+    most = most_threads(most);
+    CHECK_LE(most, limit);
+    CHECK_LE(test_threads(), others + limit);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    printf("%d slots, at most %d threads: %d\n", workers, limit, most);
+}
+
+TEST(sched, there_are_never_more_threads_than_allowed) {
+    limit_threads(1, 1);
+    limit_threads(4, 1);
+    limit_threads(2, 3);
+    limit_threads(4, 5);
+}
+
+/* ---- the dump ---- */
+
+static struct {
+    weft_chan *full, *empty, *third;
+    weft_task *t[6];
+    char text[16384];
+} seen;
+
+static int wait_in_send(void *arg) {
+    (void)arg;
+    return weft_chan_send(seen.full, NULL, WEFT_FOREVER);
+}
+static int wait_in_recv(void *arg) {
+    (void)arg;
+    return weft_chan_recv(seen.empty, NULL, WEFT_FOREVER);
+}
+static int wait_in_select(void *arg) {
+    (void)arg;
+    return weft_select(WEFT_FOREVER, weft_on_recv(seen.empty, NULL, NULL), weft_on_recv(seen.third, NULL, NULL));
+}
+static int wait_in_join(void *arg) {
+    (void)arg;
+    return weft_task_join(seen.t[0], NULL, WEFT_FOREVER) == WEFT_ECANCELED ? 0 : 1;
+}
+static int wait_in_scope(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn_opts(&s, wait_for_ever, arg, &(weft_task_opts){.name = "inner"}), 0);
+    return weft_scope_end(&s);
+}
+
+/* What each waits for, as the dump calls it; by the order in seen.t. */
+static const struct {
+    weft_fn *fn;
+    const char *reason;
+} waits[] = {{wait_in_send, "send"}, {wait_in_recv, "receive"},  {wait_for_ever, "sleep"},
+             {wait_in_join, "join"}, {wait_in_select, "select"}, {wait_in_scope, "scope end"}};
+
+static void take_dump(void) {
+    FILE *f = fmemopen(seen.text, sizeof seen.text, "w");
+    weft_dump(f);
+    fclose(f);
+}
+
+/* The dump's line about the task, or NULL. */
+static const char *line_of(uint64_t id, char *line, size_t size) {
+    char key[32];
+    snprintf(key, sizeof key, "\ntask %llu ", (unsigned long long)id);
+    const char *at = strstr(seen.text, key);
+    if (!at) return NULL;
+    snprintf(line, size, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+    return line + strlen(key) - 1;
+}
+
+/* True if the dump says of all of them what they wait for. */
+static bool all_wait(void *arg) {
+    (void)arg;
+    char line[256];
+    take_dump();
+    for (size_t i = 0; i < COUNT(waits); i++) {
+        const char *state = line_of(weft_task_id(seen.t[i]), line, sizeof line);
+        if (!state || !strstr(state, waits[i].reason)) return false;
+    }
+    return true;
+}
+
+static void start_waits(void) {
+    seen.full = weft_chan_new(0, 0);
+    seen.empty = weft_chan_new(0, 0);
+    seen.third = weft_chan_new(0, 0);
+    for (size_t i = 0; i < COUNT(waits); i++) CHECK_EQ(weft_task_start(&seen.t[i], waits[i].fn, NULL, NULL), 0);
+    test_until(all_wait, NULL);
+}
+
+static void end_waits(void) {
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    for (size_t i = 0; i < COUNT(waits); i++) weft_task_unref(seen.t[i]);
+    weft_chan_unref(seen.full);
+    weft_chan_unref(seen.empty);
+    weft_chan_unref(seen.third);
+}
+
+/* " on OBJECT" must be in the line; NULL: no object. */
+static void check_object(const char *line, const void *object) {
+    char text[32];
+    snprintf(text, sizeof text, " on %p ", object);
+    if (object)
+        CHECK_MSG(strstr(line, text), "no \"%s\" in: %s", text, line);
+    else
+        CHECK_MSG(!strstr(line, " on 0x"), "an object in: %s", line);
+}
+
+TEST(sched, the_dump_tells_what_each_task_waits_for_and_since_when) {
+    weft__clock_fake(WEFT_SECOND);
+    CHECK_EQ(set_up(2), 0);
+    start_waits();
+    weft__clock_advance(7 * WEFT_SECOND);
+    test_until(all_wait, NULL);
+    const void *objects[] = {seen.full, seen.empty, NULL, seen.t[0], NULL, NULL};
+    for (size_t i = 0; i < COUNT(waits); i++) {
+        char line[256], fn[64];
+        CHECK(line_of(weft_task_id(seen.t[i]), line, sizeof line));
+        CHECK_MSG(strstr(line, " for 7000 ms"), "%s", line);
+        check_object(line, objects[i]);
+        snprintf(fn, sizeof fn, "function %p, spawned at 0x", (void *)(uintptr_t)waits[i].fn);
+        CHECK_MSG(strstr(line, fn), "%s", line);
+    }
+    CHECK_MSG(strncmp(seen.text, "weft ", 5) == 0 && strstr(seen.text, ": 2 slots, "), "%s", seen.text);
+    end_waits();
+    weft__clock_fake(0);
+}
+
+static int yield_until_stop(void *arg) {
+    (void)arg;
+    for (atomic_fetch_add(&st.started, 1); !atomic_load(&st.stop);) weft_yield();
+    return 0;
+}
+
+/* Two tasks on one slot: the one that asks runs, the other one could. */
+static int dump_from_task(void *arg) {
+    (void)arg;
+    char line[256];
+    weft_task *t;
+    CHECK_EQ(weft_task_start(&t, yield_until_stop, NULL, NULL), 0);
+    task_wait(&st.started, 1);
+    take_dump();
+    CHECK(strstr(line_of(weft_self(), line, sizeof line), "running"));
+    CHECK(strstr(line_of(weft_task_id(t), line, sizeof line), "runnable"));
+    atomic_store(&st.stop, 1);
+    uint64_t id = weft_task_id(t);
+    CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0);
+    take_dump();
+    CHECK(!line_of(id, line, sizeof line)); /* it is over */
+    return 0;
+}
+
+TEST(sched, the_dump_tells_who_runs_and_who_could) {
+    reset();
+    CHECK_EQ(run_on(1, dump_from_task, NULL), 0);
+    take_dump();
+    CHECK(strstr(seen.text, ": 0 slots, ")); /* no runtime: nothing but the first line */
+    CHECK(!strstr(seen.text, "\ntask "));
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/* Switching contexts: what a task finds again after it was away, what a new one starts with, and signals in the middle of it. */
+#include "test.h"
+
+#include <execinfo.h>
+#include <fenv.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include <weft.h>
+
+#include "context/context.h"
+
+#if !defined(__x86_64__)
+#error "this file knows the registers of x86-64 only"
+#endif
+
+static int run(int workers, weft_fn *fn, void *arg) {
+    weft_config cfg = {.workers = workers};
+    return weft_run(fn, arg, &cfg);
+}
+
+/* As a task with a stack of its own; its result. */
+static int in_task(weft_fn *fn, void *arg) {
+    weft_task *t;
+    int result;
+    CHECK_EQ(weft_task_start(&t, fn, arg, NULL), 0);
+    CHECK_EQ(weft_task_join(t, &result, WEFT_FOREVER), 0);
+    return result;
+}
+
+/* n tasks fn(0), fn(1), … at once. */
+static void in_tasks(int n, weft_fn *fn) {
+    weft_task *t[16];
+    for (int i = 0; i < n; i++) CHECK_EQ(weft_task_start(&t[i], fn, (void *)(intptr_t)i, NULL), 0);
+    for (int i = 0; i < n; i++) {
+        int result;
+        CHECK_EQ(weft_task_join(t[i], &result, WEFT_FOREVER), 0);
+        CHECK_EQ(result, 0);
+    }
+}
+
+/* ---- registers ---- */
+
+/* Fills the callee-saved registers with functions of `with`, yields, and returns a bit for each one that has changed. */
+int yield_with_registers(uint64_t with);
+__asm__(".text\n"
+        ".type yield_with_registers, @function\n"
+        "yield_with_registers:\n"
+        "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n push %rdi\n"
+        "lea 1(%rdi), %rbx\n lea 2(%rdi), %rbp\n lea 3(%rdi), %r12\n"
+        "lea 4(%rdi), %r13\n lea 5(%rdi), %r14\n lea 6(%rdi), %r15\n"
+        "call weft_yield\n"
+        "pop %rdi\n xor %eax, %eax\n"
+        "inc %rdi\n cmp %rdi, %rbx\n je 1f\n or $1, %eax\n"
+        "1: inc %rdi\n cmp %rdi, %rbp\n je 1f\n or $2, %eax\n"
+        "1: inc %rdi\n cmp %rdi, %r12\n je 1f\n or $4, %eax\n"
+        "1: inc %rdi\n cmp %rdi, %r13\n je 1f\n or $8, %eax\n"
+        "1: inc %rdi\n cmp %rdi, %r14\n je 1f\n or $16, %eax\n"
+        "1: inc %rdi\n cmp %rdi, %r15\n je 1f\n or $32, %eax\n"
+        "1: pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n"
+        "ret\n"
+        ".size yield_with_registers, .-yield_with_registers\n");
+
+static int keep_registers(void *arg) {
+    uint64_t with = ((uint64_t)(uintptr_t)arg + 1) << 32;
+    for (long i = test_scale(20000, 1000); i > 0; i--) CHECK_EQ(yield_with_registers(with += 7), 0);
+    return 0;
+}
+
+static int registers_of_five(void *arg) {
+    (void)arg;
+    in_tasks(5, keep_registers);
+    return 0;
+}
+
+TEST(context, callee_saved_registers_are_kept) {
+    for (int w = 1; w <= 2; w++) CHECK_EQ(run(w, registers_of_five, NULL), 0);
+}
+
+/* ---- floating-point control words ---- */
+
+enum {
+    MXCSR_FLAGS = 0x3f, /* what has happened so far; not a mode */
+    MXCSR_START = 0x1f80,
+    X87_START = 0x037f,
+};
+
+struct words {
+    uint32_t mxcsr;
+    uint16_t x87;
+};
+
+static struct words get_words(void) {
+    struct words w;
+    __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(w.mxcsr), "=m"(w.x87));
+    w.mxcsr &= ~(uint32_t)MXCSR_FLAGS;
+    return w;
+}
+static void set_words(uint32_t mxcsr, uint16_t x87) { __asm__ volatile("ldmxcsr %0\n\tfldcw %1" ::"m"(mxcsr), "m"(x87)); }
+
+static void check_words(struct words want) {
+    struct words now = get_words();
+    CHECK_MSG(now.mxcsr == want.mxcsr && now.x87 == want.x87, "mxcsr %#x and x87 %#x instead of %#x and %#x", now.mxcsr,
+              now.x87, want.mxcsr, want.x87);
+}
+
+/* Rounding in all four ways, precision of the x87 in all three, flushing of denormals. */
+static struct words choose_words(int i) {
+    static const uint16_t precision[] = {0x000, 0x200, 0x300};
+    uint32_t rounding = (uint32_t)i % 4;
+    uint32_t flush = i % 2 ? 0x8040 : 0;
+    set_words(MXCSR_START | rounding << 13 | flush, (uint16_t)(0x7f | precision[i % 3] | rounding << 10));
+    return get_words(); /* what this machine (valgrind, say) makes of it */
+}
+
+static double divide(void) {
+    volatile double one = 1, three = 3;
+    return one / three;
+}
+
+static int keep_words(void *arg) {
+    struct words mine = choose_words((int)(intptr_t)arg);
+    double quotient = divide();
+    for (long i = test_scale(20000, 1000); i > 0; i--) {
+        weft_yield();
+        check_words(mine);
+        CHECK(divide() == quotient);
+    }
+    return 0;
+}
+
+static int words_of_twelve(void *arg) {
+    (void)arg;
+    struct words mine = choose_words(1);
+    in_tasks(12, keep_words);
+    check_words(mine);
+    return 0;
+}
+
+TEST(context, rounding_and_precision_are_each_tasks_own) {
+    struct words mine = get_words();
+    for (int w = 1; w <= 2; w++) CHECK_EQ(run(w, words_of_twelve, NULL), 0);
+    check_words(mine);
+}
+
+static int starts_clean(void *arg) {
+    (void)arg;
+    check_words((struct words){MXCSR_START, X87_START});
+    CHECK_EQ(fegetround(), FE_TONEAREST);
+    return 0;
+}
+
+static int leaves_a_mess(void *arg) {
+    starts_clean(NULL);
+    choose_words((int)(intptr_t)arg); /* and returns with it */
+    return 0;
+}
+
+/* Started by a task with modes of its own, after one that left its modes behind, and by the worker. */
+static int start_among_messes(void *arg) {
+    (void)arg;
+    struct words mine = choose_words(7);
+    for (int i = 0; i < 200; i++) {
+        in_tasks(i % 10, leaves_a_mess);
+        CHECK_EQ(in_task(starts_clean, NULL), 0);
+        check_words(mine);
+    }
+    return 0;
+}
+
+TEST(context, a_new_task_starts_with_the_modes_of_a_new_process) {
+    choose_words(5); /* those of the thread that starts the runtime do not matter either */
+    for (int w = 1; w <= 2; w++) CHECK_EQ(run(w, start_among_messes, NULL), 0);
+}
+
+/* ---- the stack at the entry of a task ---- */
+
+/* *(int *)arg = the stack pointer's distance from where the ABI wants it (a multiple of 16, before the call). */
+int entry_alignment(void *arg);
+__asm__(".text\n"
+        ".type entry_alignment, @function\n"
+        "entry_alignment:\n"
+        "lea 8(%rsp), %eax\n and $15, %eax\n mov %eax, (%rdi)\n xor %eax, %eax\n ret\n"
+        ".size entry_alignment, .-entry_alignment\n");
+
+static void print_some(char *to, size_t size, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(to, size, fmt, ap);
+    va_end(ap);
+}
+
+/* What a compiler does that trusts the alignment: aligned vector moves in a frame, varargs, long double. */
+static int use_alignment(void *arg) {
+    (void)arg;
+    char text[64];
+    _Alignas(16) volatile float v[4] = {1, 2, 3, 4};
+    __asm__ volatile("movaps %0, %%xmm7\n\tmovaps %%xmm7, %0" : "+m"(v)::"xmm7");
+    print_some(text, sizeof text, "%.2Lf %.1f %d %s", (long double)v[0] + 0.25L, (double)v[3], 7, "x");
+    CHECK_STR(text, "1.25 4.0 7 x");
+    return 0;
+}
+
+static int check_entry(void *arg) {
+    (void)arg;
+    for (int i = 0; i < 50; i++) {
+        int off = -1;
+        CHECK_EQ(in_task(entry_alignment, &off), 0); /* often on the stack that the last one left */
+        CHECK_EQ(off, 0);
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        off = -1;
+        CHECK_EQ(weft_spawn(&s, entry_alignment, &off), 0); /* on this stack */
+        CHECK_EQ(weft_scope_end(&s), 0);
+        CHECK_EQ(off, 0);
+        in_tasks(i % 16, use_alignment);
+    }
+    return use_alignment(NULL);
+}
+
+TEST(context, the_stack_is_aligned_at_the_entry_of_a_task) {
+    for (int w = 1; w <= 2; w++) CHECK_EQ(run(w, check_entry, NULL), 0);
+}
+
+/* ---- backtraces ---- */
+
+enum { FRAMES = 64 };
+
+static __attribute__((noinline)) int trace(int depth) {
+    if (depth > 0) {
+        int r = trace(depth - 1);
+        __asm__ volatile("" ::: "memory"); /* not a jump */
+        return r;
+    }
+    void *at[FRAMES];
+    int n = backtrace(at, FRAMES);
+    CHECK_GT(n, 3);
+    CHECK_LT(n, FRAMES);
+    uintptr_t start = (uintptr_t)weft__ctx_start, last = (uintptr_t)at[n - 1];
+    CHECK_MSG(last > start && last < start + 256, "the last of %d frames is %p, not in weft__ctx_start at %p", n, at[n - 1],
+              (void *)start);
+    return n;
+}
+
+static int trace_from(void *arg) { return trace((int)(intptr_t)arg); }
+
+static int trace_after_yield(void *arg) {
+    weft_yield();
+    return trace((int)(intptr_t)arg);
+}
+
+static int check_traces(void *arg) {
+    (void)arg;
+    int shallow = in_task(trace_from, (void *)1), deep = in_task(trace_from, (void *)21);
+    CHECK_EQ(deep, shallow + 20);
+    CHECK_GT(in_task(trace_after_yield, (void *)3), 3);
+    return trace(2) > 0 ? 0 : 1;
+}
+
+TEST(context, a_backtrace_ends_at_the_entry_of_its_task) {
+    for (int w = 1; w <= 2; w++) CHECK_EQ(run(w, check_traces, NULL), 0);
+}
+
+/* ---- signals ---- */
+
+static struct {
+    pthread_t worker;
+    atomic_int known, stop, stopped;
+    atomic_long sent, seen, switches;
+    long want_signals, want_switches;
+} storm;
+
+/* On whatever stack there is: writes a good part of a page below it, and over every register a handler may use. */
+static void on_signal(int sig) {
+    volatile char mess[1024];
+    for (size_t i = 0; i < sizeof mess; i++) mess[i] = (char)sig;
+    set_words(MXCSR_START | 0x6000, 0x7f);
+    __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n\tmovdqa %%xmm0, %%xmm15\n\tmov $-1, %%r11" ::: "xmm0", "xmm15", "r11");
+    atomic_fetch_add(&storm.seen, 1);
+}
+
+/* One at a time, so that each arrives at a moment of its own. */
+static void *send_signals(void *arg) {
+    (void)arg;
+    test_until(test_is_set, &storm.known);
+    while (!atomic_load(&storm.stop)) {
+        if (atomic_load(&storm.seen) < atomic_load(&storm.sent)) continue;
+        atomic_fetch_add(&storm.sent, 1);
+        CHECK_EQ(pthread_kill(storm.worker, SIGUSR1), 0);
+    }
+    atomic_store(&storm.stopped, 1);
+    return NULL;
+}
+
+static bool storm_over(void) {
+    return atomic_load(&storm.seen) >= storm.want_signals && atomic_load(&storm.switches) >= storm.want_switches;
+}
+
+static int switch_in_storm(void *arg) {
+    struct words mine = choose_words((int)(intptr_t)arg);
+    uint64_t with = ((uint64_t)(uintptr_t)arg + 1) << 40;
+    while (!storm_over()) {
+        for (int i = 0; i < 100; i++) CHECK_EQ(yield_with_registers(with += 11), 0);
+        check_words(mine);
+        atomic_fetch_add(&storm.switches, 100);
+        CHECK_EQ(in_task(starts_clean, NULL), 0); /* starting and ending a task, too */
+    }
+    return 0;
+}
+
+static int weather_storm(void *arg) {
+    (void)arg;
+    storm.worker = pthread_self(); /* the one and only */
+    atomic_store(&storm.known, 1);
+    in_tasks(4, switch_in_storm);
+    atomic_store(&storm.stop, 1);
+    test_task_until(test_is_set, &storm.stopped); /* the worker is not to end before the last signal */
+    return 0;
+}
+
+TEST(context, signals_in_the_middle_of_a_switch_do_no_harm) {
+    storm.want_signals = test_scale(5000, 200);
+    storm.want_switches = test_scale(2000000, 20000);
+    struct sigaction sa = {.sa_handler = on_signal}; /* not on a stack of its own */
+    sigaction(SIGUSR1, &sa, NULL);
+    pthread_t t;
+    CHECK_EQ(pthread_create(&t, NULL, send_signals, NULL), 0);
+    CHECK_EQ(run(1, weather_storm, NULL), 0);
+    pthread_join(t, NULL);
+    printf("%ld signals in %ld switches\n", atomic_load(&storm.seen), atomic_load(&storm.switches));
+}

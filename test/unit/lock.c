@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* The short lock: one holder at a time, what it did is seen by the next, and strict mode gives the CPU away at once. */
+#include "test.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/lock.h"
+#include "os/os.h"
+
+#include <weft.h>
+
+static weft__lock lock;
+
+/* ---- instead of the C library's: who waits for `let_go_at` lets it go the moment it gives its CPU away ---- */
+
+static __thread weft__lock *let_go_at;
+static __thread int yields;
+
+int sched_yield(void) {
+    yields++;
+    if (let_go_at) weft__lock_leave(let_go_at);
+    return (int)syscall(SYS_sched_yield);
+}
+
+/* ---- one holder ---- */
+
+TEST(lock, zero_is_unlocked_and_attempts_tell) {
+    static weft__lock l;
+    CHECK(weft__lock_try(&l));
+    CHECK(!weft__lock_try(&l));
+    CHECK(!weft__lock_take_once(&l));
+    weft__lock_leave(&l);
+    CHECK(weft__lock_take_once(&l));
+    weft__lock_leave(&l);
+    weft__lock_take(&l);
+    CHECK(!weft__lock_try(&l));
+    weft__lock_leave(&l);
+}
+
+enum { THREADS = 4 };
+
+static struct {
+    uint64_t count, check; /* plain: only the lock keeps them together */
+    atomic_int inside;
+} shared;
+
+static void work_inside(void) {
+    CHECK_EQ(atomic_fetch_add(&shared.inside, 1), 0);
+    CHECK_EQ(shared.check, ~shared.count);
+    shared.count++;
+    weft__compiler_barrier(); /* the two stores stay two */
+    shared.check = ~shared.count;
+    CHECK_EQ(atomic_fetch_sub(&shared.inside, 1), 1);
+}
+
+static void *take_and_leave(void *arg) {
+    long n = *(const long *)arg;
+    for (long i = 0; i < n; i++) {
+        if (i % 3 == 0)
+            weft__lock_take(&lock);
+        else
+            while (!(i % 3 == 1 ? weft__lock_try(&lock) : weft__lock_take_once(&lock)))
+                weft__lock_take(&lock), weft__lock_leave(&lock);
+        work_inside();
+        weft__lock_leave(&lock);
+    }
+    return NULL;
+}
+
+static void contend(void) {
+    long n = test_scale(200000, 5000);
+    pthread_t t[THREADS];
+    shared.count = 0;
+    shared.check = ~UINT64_C(0);
+    for (int i = 0; i < THREADS; i++) CHECK_EQ(pthread_create(&t[i], NULL, take_and_leave, &n), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
+    CHECK_EQ(shared.count, n * THREADS);
+}
+
+TEST(lock, has_one_holder_at_a_time) { contend(); }
+
+TEST(lock, has_one_holder_at_a_time_in_strict_mode) {
+    weft__lock_strict(true);
+    contend();
+    weft__lock_strict(false);
+}
+
+/* ---- waiting ---- */
+
+/* What waiting for a lock costs whose holder does nothing until it gets the waiter's CPU. The best of many. */
+static int64_t wait_for_holder(void) {
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < 200; i++) {
+        weft__lock_take(&lock);
+        yields = 0;
+        let_go_at = &lock;
+        int64_t t = test_clock_ns();
+        weft__lock_take(&lock);
+        t = test_clock_ns() - t;
+        let_go_at = NULL;
+        CHECK_EQ(yields, 1);
+        weft__lock_leave(&lock);
+        if (t < best) best = t;
+    }
+    return best;
+}
+
+TEST(lock, a_waiter_gives_its_cpu_to_the_holder) { (void)wait_for_holder(); }
+
+TEST(lock, in_strict_mode_it_does_so_without_spinning) {
+    int64_t spinning = wait_for_holder();
+    weft__lock_strict(true);
+    int64_t strict = wait_for_holder();
+    weft__lock_strict(false);
+    CHECK_LT(4 * strict, spinning);
+    CHECK_LT(4 * strict, wait_for_holder()); /* and back */
+}
+
+/* In a runtime that is told not to search, locks do not spin either. */
+TEST(lock, a_runtime_without_searching_is_strict) {
+    int64_t spinning = wait_for_holder();
+    weft_config cfg = {.workers = 1, .search = -1};
+    CHECK_EQ(weft_start(&cfg), 0);
+    CHECK_LT(4 * wait_for_holder(), spinning);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    cfg.search = 0;
+    CHECK_EQ(weft_start(&cfg), 0);
+    CHECK_LT(spinning, 4 * wait_for_holder());
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
