@@ -93,7 +93,8 @@ foreach(mutant no_barrier no_in_rt plain_commit plain_reopen)
   target_link_libraries(mutant_${mutant} PRIVATE weft_flags m ${CMAKE_DL_LIBS})
   set_target_properties(mutant_${mutant} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   weft_add_script(takeover.mutant_${mutant}_fails stress 120 ${PROJECT_SOURCE_DIR}/tools/must-fail
-                  $<TARGET_FILE:mutant_${mutant}> takeover.tasks_survive_slots_being_taken_from_two_slots)
+                  $<TARGET_FILE:mutant_${mutant}> takeover.tasks_survive_slots_being_taken_from_one_slot
+                  takeover.tasks_survive_slots_being_taken_from_two_slots)
 endforeach()
 
 find_program(WEFT_SPIN spin)

@@ -36,5 +36,7 @@ void weft_dump(FILE *out) {
     weft_stats_get(&s);
     fprintf(out, "weft %s: %d slots, %d threads, %llu tasks, %llu stacks in %llu mappings\n", weft_version(), s.slots,
             s.threads, (unsigned long long)s.tasks, (unsigned long long)s.stacks, (unsigned long long)s.stack_mappings);
-    if (s.slots) weft__stack_each(line, out);
+    weft__foreign_enter();
+    if (weft__runtime_phase() >= WEFT_PHASE_RUNNING) weft__stack_each(line, out);
+    weft__foreign_leave();
 }

@@ -3,9 +3,8 @@
 
 #include <weft/debug.h>
 
-void weft_stats_get(weft_stats *out) {
-    *out = (weft_stats){0};
-    if (weft__runtime_phase() < WEFT_PHASE_RUNNING) return;
+/* Between weft__foreign_enter and leave: the slots are there. */
+static void collect(weft_stats *out) {
     weft__stack_info stacks;
     weft__stack_info_get(&stacks);
     out->slots = weft__rt.slots;
@@ -24,4 +23,11 @@ void weft_stats_get(weft_stats *out) {
     out->stacks = stacks.stacks;
     out->stack_mappings = stacks.mappings;
     out->stack_guards = (uint64_t)stacks.guards;
+}
+
+void weft_stats_get(weft_stats *out) {
+    *out = (weft_stats){0};
+    weft__foreign_enter();
+    if (weft__runtime_phase() >= WEFT_PHASE_RUNNING) collect(out);
+    weft__foreign_leave();
 }

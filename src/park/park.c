@@ -18,8 +18,10 @@ void weft__resume(weft__block *b, weft__slot *s) {
         if (likely(s != NULL)) {
             weft__ready(s, t);
         } else {
+            weft__foreign_enter(); /* the task may run, end, and let the runtime end, while we are still in here */
             weft__inject_task(t);
             weft__work_injected();
+            weft__foreign_leave();
         }
         return;
     }

@@ -95,6 +95,7 @@ static void run_timers(weft__slot *s) {
     int64_t now = weft__clock_now();
     weft__store(&s->now, now, relaxed); /* a hint for `since` */
     if (weft__wheel_next(&s->wheel) <= now) weft__wheel_run(&s->wheel, now, TIMERS_AT_ONCE, s);
+    if (weft__wheel_next(&weft__rt.outside) <= now) weft__wheel_run(&weft__rt.outside, now, TIMERS_AT_ONCE, s);
 }
 
 /* Timers of slots whose owners have not looked at them: a task there computes, or nobody holds the slot. */
@@ -110,12 +111,21 @@ static bool run_timers_of_others(weft__slot *s) {
 
 /* ---- the order of looking ---- */
 
-/* Once in a while the queues that local work would starve come first. */
+/* From the global fresh queue: many if our own deque runs short, else one, so that it moves at all. */
+static weft__work some_fresh(weft__slot *s) {
+    return weft__inject_take_fresh(s, weft__deque_count(s) < WEFT_DEQUE / 4 ? WEFT_DEQUE / 4 : 1);
+}
+
+/* Every WEFT_GLOBAL_EVERY rounds the queues that local work would starve come first, by turns, so that none shadows another. */
 static weft__work fair_share(weft__slot *s) {
-    weft__work k = weft__inject_take_tasks(s, WEFT_RING / 4);
-    if (k || weft__load(&s->picks, relaxed) % WEFT_FRESH_EVERY >= WEFT_GLOBAL_EVERY) return k;
-    weft__fresh *f = weft__deque_steal(s);
-    return f ? weft__work_fresh(f) : weft__inject_take_fresh(s, 1);
+    uint32_t turn = s->fair++;
+    weft__work k;
+    if (turn % WEFT_OLDEST_EVERY == 0) {
+        weft__fresh *f = weft__deque_steal(s);
+        if (f) return weft__work_fresh(f);
+    }
+    if (turn & 1) return (k = some_fresh(s)) ? k : weft__inject_take_tasks(s, WEFT_RING / 4);
+    return (k = weft__inject_take_tasks(s, WEFT_RING / 4)) ? k : some_fresh(s);
 }
 
 static weft__work local(weft__slot *s) {
@@ -156,8 +166,11 @@ static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
     w->nap = 0;
     if (w->searching) {
         w->searching = false;
-        weft__sub(&weft__rt.searching, 1, seq_cst); /* before looking at the queues; pairs with weft__work_made */
-        if (weft__idle_work_waits(s, 1)) weft__work_made(s);
+        weft__sub(&weft__rt.searching, 1, seq_cst); /* before looking at the queues; pairs with weft__wake_wanted */
+        if (weft__load(&weft__rt.idle, relaxed) > 0) {
+            weft__heavy_barrier(); /* pairs with the light barrier there */
+            if (weft__idle_work_waits(s, 1)) weft__work_made(s);
+        }
     }
     return k;
 }

@@ -116,17 +116,14 @@ bool weft__idle_work_waits(weft__slot *s, int fresh) {
     return false;
 }
 
-/* A slot and a worker for it; no worker: one is to be started. NULL: nobody can be woken. */
-static weft__slot *take_pair(weft__worker **w, weft__worker **sentry, bool *spare) {
-    weft__lock_take(&idle.lock);
-    bool may_start = idle.retry == 0 || weft__os_now() >= idle.retry;
-    weft__slot *s = idle.workers || may_start ? slot_pop(NULL) : NULL;
-    *w = s ? worker_pop() : NULL;
-    *sentry = s && idle.deep && idle.sentry != *w ? idle.sentry : NULL;
-    *spare = *w && idle.slots && !idle.workers && may_start; /* slots without anybody to watch for them */
-    if (s) idle.deep = false;
-    weft__lock_leave(&idle.lock);
-    return s;
+/* Whether another thread may be tried now; under the lock. */
+static bool may_start(void) {
+    return idle.retry == 0 || weft__os_now() >= idle.retry;
+}
+
+/* Slots are idle, and nobody watches over them: a spare worker is to be started, after the lock is left. Under the lock. */
+static bool unwatched(void) {
+    return idle.slots && !idle.workers && may_start();
 }
 
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
@@ -137,27 +134,64 @@ static void not_started(weft__slot *s) {
     weft__lock_leave(&idle.lock);
 }
 
-void weft__wake_one(weft__slot *by) {
-    int32_t none = 0;
-    if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return; /* I4; the searcher will find it */
-    weft__worker *w, *sentry;
-    bool spare;
-    weft__slot *s = take_pair(&w, &sentry, &spare);
-    if (s && !w && weft__worker_start(s, true) < 0) {
-        not_started(s);
-        s = NULL;
+static void start_spare(void) {
+    if (weft__worker_start(NULL, false) < 0) not_started(NULL);
+}
+
+/* Out of a deep sleep of all: the sentry has to nap from now on. Whom to kick, after the lock is left; under the lock. */
+static weft__worker *undeep(weft__worker *awake) {
+    weft__worker *w = idle.deep && idle.sentry != awake ? idle.sentry : NULL;
+    idle.deep = false;
+    return w;
+}
+
+typedef struct {
+    weft__slot *slot;
+    weft__worker *worker, *sentry;
+    bool spare, none; /* none: there is no idle slot */
+} pair;
+
+/* A slot and a worker for it; no worker: one is to be started. No slot: nobody can be woken. */
+static pair take_pair(void) {
+    pair p = {0};
+    weft__lock_take(&idle.lock);
+    p.none = !idle.slots;
+    if (idle.workers || may_start()) p.slot = slot_pop(NULL);
+    if (p.slot) {
+        p.worker = worker_pop();
+        p.sentry = undeep(p.worker);
+        p.spare = p.worker && unwatched();
     }
-    if (!s) {
-        weft__sub(&weft__rt.searching, 1, seq_cst); /* nobody to wake */
-        return;
+    weft__lock_leave(&idle.lock);
+    return p;
+}
+
+/* True: somebody was woken, or there is nobody; false: look again. */
+static bool wake(weft__slot *by) {
+    int32_t none = 0;
+    if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return true; /* I4; the searcher will find it */
+    pair p = take_pair();
+    if (p.slot && !p.worker && weft__worker_start(p.slot, true) < 0) {
+        not_started(p.slot);
+        p.slot = NULL;
+    }
+    if (!p.slot) {
+        weft__sub(&weft__rt.searching, 1, seq_cst); /* whoever relied on us searching must be made up for */
+        return !p.none || weft__load(&weft__rt.idle, seq_cst) == 0 || !weft__idle_work_waits(NULL, 1);
     }
     if (by)
         weft__store(&by->wakes, weft__load(&by->wakes, relaxed) + 1, relaxed); /* a counter */
     else
         weft__add(&weft__rt.foreign_wakes, 1, relaxed);
-    if (w) give(w, s, true);
-    if (sentry) weft__worker_kick(sentry);
-    if (spare && weft__worker_start(NULL, false) < 0) not_started(NULL);
+    if (p.worker) give(p.worker, p.slot, true);
+    if (p.sentry) weft__worker_kick(p.sentry);
+    if (p.spare) start_spare();
+    return true;
+}
+
+void weft__wake_one(weft__slot *by) {
+    while (!wake(by)) {
+    }
 }
 
 void weft__work_injected(void) {
@@ -174,7 +208,7 @@ void weft__work_injected(void) {
 /* ---- sleeping ---- */
 
 static int64_t earliest_timer(void) {
-    int64_t first = INT64_MAX;
+    int64_t first = weft__wheel_next(&weft__rt.outside);
     for (int i = 0; i < weft__rt.slots; i++) {
         int64_t next = weft__wheel_next(&weft__rt.slot[i].wheel);
         if (next < first) first = next;
@@ -184,9 +218,10 @@ static int64_t earliest_timer(void) {
 
 /* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
 static int64_t sleep_until(weft__worker *w) {
-    int64_t timer = earliest_timer(), now = weft__os_now(), until = INT64_MAX;
-    if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
+    int64_t now = weft__os_now(), until = INT64_MAX;
     weft__lock_take(&idle.lock);
+    int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
+    if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
     if (w->idle_prev && (!idle.sentry || timer < idle.until)) idle.sentry = w;
     if (idle.sentry != w) {
         weft__lock_leave(&idle.lock);
@@ -212,14 +247,19 @@ static int64_t sleep_until(weft__worker *w) {
 static weft__slot *take_back(weft__worker *w) {
     weft__slot *s = NULL;
     weft__worker *heir = NULL;
+    bool spare = false;
     weft__lock_take(&idle.lock);
     if (w->idle_prev && (s = slot_pop(w->last))) {
         bool sentry = idle.sentry == w;
         worker_remove(w);
         if (sentry && (heir = idle.workers)) idle.sentry = heir;
+        if (!heir) heir = undeep(w);
+        idle.deep = false;
+        spare = unwatched();
     }
     weft__lock_leave(&idle.lock);
     if (heir) weft__worker_kick(heir);
+    if (spare) start_spare();
     if (s) weft__slot_own(s, w);
     return s;
 }
@@ -296,14 +336,19 @@ void weft__idle_nap(weft__worker *w) {
 weft__slot *weft__idle_slot_take(weft__slot *prefer) {
     weft__lock_take(&idle.lock);
     weft__slot *s = slot_pop(prefer);
+    weft__worker *sentry = s ? undeep(NULL) : NULL;
     weft__lock_leave(&idle.lock);
+    if (sentry) weft__worker_kick(sentry);
     return s;
 }
 
 void weft__idle_slot_give(weft__slot *s) {
     weft__lock_take(&idle.lock);
-    weft__worker *w = worker_pop();
+    weft__worker *w = worker_pop(), *sentry = undeep(w);
+    bool spare = w && unwatched();
     weft__lock_leave(&idle.lock);
+    if (sentry) weft__worker_kick(sentry);
+    if (spare) start_spare();
     if (w) {
         give(w, s, false);
     } else if (weft__worker_start(s, false) < 0) {
@@ -318,8 +363,13 @@ void weft__idle_kick(void) {
     if (w) weft__worker_kick(w);
 }
 
-void weft__idle_open(void) {
+void weft__idle_close(void) {
     memset(&idle, 0, sizeof idle);
+    weft__store(&weft__rt.idle, 0, relaxed); /* nobody else is there */
+}
+
+void weft__idle_open(void) {
+    weft__idle_close();
     for (int i = weft__rt.slots - 1; i >= 0; i--) slot_push(&weft__rt.slot[i]);
 }
 

@@ -17,6 +17,15 @@ WEFT_INLINE bool weft__wake_wanted(void) {
 WEFT_INLINE void weft__work_made(weft__slot *s) {
     if (weft__wake_wanted()) weft__wake_one(s);
 }
+/* Around what a plain thread does with the runtime's memory: weft_stop waits for its end. */
+WEFT_INLINE void weft__foreign_enter(void) {
+    weft__add(&weft__rt.foreign_inside, 1,
+              seq_cst); /* before the look at the phase, or at what keeps it; pairs with weft_stop */
+}
+WEFT_INLINE void weft__foreign_leave(void) {
+    weft__sub(&weft__rt.foreign_inside, 1, release); /* pairs with the acquire in weft_stop */
+}
+
 /* After making work from outside any slot: somebody must look at the global queues soon. */
 void weft__work_injected(void);
 
@@ -34,8 +43,9 @@ weft__slot *weft__idle_slot_take(weft__slot *prefer);
 void weft__idle_slot_give(weft__slot *s);
 /* The sentry looks at the clocks again: a timer was armed from outside, or the fake clock moved. */
 void weft__idle_kick(void);
-/* Every slot is idle: a runtime begins. */
+/* Every slot is idle: a runtime begins. And there is none: it has ended. */
 void weft__idle_open(void);
+void weft__idle_close(void);
 /* Nothing runs and nothing is ready: for tests. */
 bool weft__idle_all(void);
 

@@ -88,6 +88,7 @@ WEFT_INLINE weft__fresh *weft__deque_take_seen(weft__slot *s, uint32_t bottom, w
         return f;
     }
     (void)weft__xchg(&s->bottom, bottom, seq_cst); /* bottom before top; pairs with the fence in weft__deque_steal */
+    weft__fence_after_rmw();
     uint32_t top = weft__load(&s->top, relaxed);
     if ((int32_t)(bottom - top) < 0) {
         weft__store(&s->bottom, bottom + 1, relaxed); /* thieves took it */

@@ -26,11 +26,12 @@ typedef struct weft__extra weft__extra;
 typedef struct weft__worker weft__worker;
 
 enum {
-    WEFT_RING = 256,          /* started tasks in a slot; a full ring moves half to the global queue */
-    WEFT_DEQUE = 256,         /* fresh tasks in a slot */
-    WEFT_GLOBAL_EVERY = 61,   /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
-    WEFT_FRESH_EVERY = 1024,  /* rounds after which the oldest fresh task is taken first, so that it cannot starve */
-    WEFT_NEXT_MAX = 1000,     /* times in a row that `next` may jump the queue */
+    WEFT_RING = 256,        /* started tasks in a slot; a full ring moves half to the global queue */
+    WEFT_DEQUE = 256,       /* fresh tasks in a slot */
+    WEFT_GLOBAL_EVERY = 61, /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
+    WEFT_OLDEST_EVERY =
+        16, /* looks at the global queues after which the slot's oldest fresh task is taken, so that it cannot starve */
+    WEFT_NEXT_MAX = 64,       /* times in a row that `next` may jump the queue */
     WEFT_BUDGET = 1024,       /* operations that find their object ready before the task yields */
     WEFT_FRESH_ARGS = 64,     /* bytes of copied arguments that fit into the record */
     WEFT_SLOTS_MAX = 1024,    /* more is a mistake in the configuration */
@@ -101,6 +102,7 @@ struct weft__slot {
     int32_t rounds;     /* until the worker's own stack is to be visited */
     uint32_t next_runs; /* times in a row that `next` was taken */
     uint32_t random;
+    uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
     uint32_t deque_top_seen;
     weft__work burst_by; /* who made the last storm */
@@ -185,16 +187,18 @@ struct weft__rt {
     _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
     _Atomic bool draining;
     _Atomic bool stopping;
-    _Atomic int phase; /* runtime.c */
+    _Atomic uint32_t phase; /* runtime.c; futex */
 
     WEFT_ALIGNED _Atomic int32_t idle;     /* slots nobody holds; written under the idle lock */
     _Atomic int32_t searching;             /* workers that look for work: 0 or 1 */
     _Atomic(weft__worker *) napper;        /* one that naps with its slot; a hint */
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
+    _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */
     _Atomic uint64_t takeovers, foreign_wakes;
     WEFT_ALIGNED weft__inject started, fresh;
     weft__slab fresh_slab;
+    weft__wheel outside; /* deadlines of plain threads' scopes; outlives the slots */
 };
 extern struct weft__rt weft__rt;
 

@@ -19,6 +19,7 @@
 WEFT_INLINE weft__work weft__pick(weft__slot *s) {
     uint32_t picks = weft__load(&s->picks, relaxed) + 1;
     weft__store(&s->picks, picks, relaxed); /* thieves see that the owner is alive */
+    if (unlikely(--s->rounds <= 0)) return 0;
     weft__task *t = weft__load(&s->next, relaxed);
     if (t) {
         if (weft__rt.many)
@@ -29,7 +30,6 @@ WEFT_INLINE weft__work weft__pick(weft__slot *s) {
         s->next_runs = 0;
         if (t) weft__ring_push(s, t);
     }
-    if (unlikely(--s->rounds <= 0)) return 0;
     if ((picks & 1) || s->boost) {
         if (s->boost) s->boost--;
         weft__fresh *f = weft__deque_take(s);

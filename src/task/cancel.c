@@ -26,12 +26,12 @@ int weft__cancel_look(weft__block *b) {
 void weft__scope_list(weft__scope *s) {
     weft__scope *at = s->parent;
     weft__lock_take(&at->lock);
-    if (!s->listed) {
-        s->listed = true;
+    if (!weft__load(&s->listed, relaxed)) { /* S3 */
         s->prev = NULL;
         s->next = at->kids;
         if (s->next) s->next->prev = s;
         at->kids = s;
+        weft__store(&s->listed, true, release); /* pairs with the acquire in list_up */
     }
     weft__lock_leave(&at->lock);
 }
@@ -44,15 +44,18 @@ void weft__scope_unlist(weft__scope *s) {
         s->prev->next = s->next;
     else
         at->kids = s->next;
-    s->listed = false;
+    weft__store(&s->listed, false, relaxed); /* S3 */
     weft__lock_leave(&at->lock);
 }
 
-/* The scope and those around it, outermost first, so that two locks are never held (S4). The root needs no list of them. */
+/* The scope and those around it, outermost first: who sees a scope listed may rely on those around it being listed too. Never two
+ * locks at once (S4), and no recursion: scopes may be nested deeper than a stack is. The root needs no list of them. */
 static void list_up(weft__scope *s) {
-    if (s->parent == &weft__root) return;
-    list_up(s->parent);
-    weft__scope_list(s);
+    while (s->parent != &weft__root && !weft__load(&s->listed, acquire)) { /* pairs with the release in weft__scope_list */
+        weft__scope *x = s;
+        while (x->parent->parent != &weft__root && !weft__load(&x->parent->listed, acquire)) x = x->parent;
+        weft__scope_list(x);
+    }
 }
 
 void weft__block_link(weft__block *b) {
@@ -80,17 +83,20 @@ void weft__block_unlink(weft__block *b) {
 
 /* ---- telling them ---- */
 
-static void interrupt_all(weft__scope *s, weft__slot *slot) {
+/* Whoever waits in this very scope. It learns the cause too, so that nobody has to look further up. */
+static void interrupt_all(weft__scope *s, int cause, weft__slot *slot) {
+    int32_t none = 0;
+    (void)weft__cas(&s->cause, &none, cause, acq_rel);             /* pairs with weft__scope_cause */
     if (s->owner) weft__interrupt(s->owner, WEFT_ECANCELED, slot); /* the opener's own code is inside */
     for (weft__block *b = s->blocks; b; b = b->next) weft__interrupt(b, WEFT_ECANCELED, slot);
 }
 
 /* Everybody below `top`, in pre-order, with the locks of the path held (S4) and without recursion. */
-static void walk(weft__scope *top, weft__slot *slot) {
+static void walk(weft__scope *top, int cause, weft__slot *slot) {
     weft__scope *s = top;
     weft__lock_take(&s->lock);
     for (;;) {
-        interrupt_all(s, slot);
+        interrupt_all(s, cause, slot);
         if (s->kids) {
             s = s->kids;
             weft__lock_take(&s->lock);
@@ -110,11 +116,12 @@ static void walk(weft__scope *top, weft__slot *slot) {
 }
 
 void weft__scope_cancel(weft__scope *s, int cause, weft__slot *slot) {
-    int32_t none = 0;
-    if (!weft__cas(&s->cause, &none, cause, acq_rel)) return; /* pairs with weft__scope_cause */
-    weft__add(&weft__rt.epoch, 1, seq_cst);                   /* P3: before the look at the blocks */
+    int32_t none = 0, no_error = 0;
+    if (!weft__cas(&s->cause, &none, cause, acq_rel)) return;                           /* pairs with weft__scope_cause */
+    if (cause != WEFT_ECANCELED) (void)weft__cas(&s->error, &no_error, cause, relaxed); /* read after the join */
+    weft__add(&weft__rt.epoch, 1, seq_cst);                                             /* P3: before the look at the blocks */
     weft__fence_after_rmw();
-    walk(s, slot);
+    walk(s, cause, slot);
 }
 
 static void interrupt_stack(weft__stack *st, void *slot) {
@@ -130,5 +137,5 @@ void weft__root_cancel(void) {
     weft__add(&weft__rt.epoch, 1, seq_cst);
     weft__fence_after_rmw();
     weft__stack_each(interrupt_stack, NULL);
-    walk(&weft__root, NULL);
+    walk(&weft__root, WEFT_ECANCELED, NULL);
 }

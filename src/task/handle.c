@@ -8,6 +8,7 @@ static weft__slab handles = {.size = HANDLE_SIZE, .link_at = offsetof(weft_task,
 static void handle_init(weft_task *h) {
     weft__store(&h->refs, 2, relaxed); /* the caller's and the task's; published with the record */
     h->ended = false;
+    atomic_init(&h->joined, false);
     h->result = 0;
     h->joiners = (weft__queue){NULL, NULL};
     memset(&h->scope, 0, sizeof h->scope);
@@ -21,7 +22,7 @@ static void drop(weft_task *h) {
 
 int weft_task_start(weft_task **out, weft_fn *fn, void *arg, const weft_task_opts *opts) {
     *out = NULL;
-    if (weft__runtime_phase() == WEFT_PHASE_NONE) return WEFT_ETERMINATED;
+    if (weft__runtime_phase() < WEFT_PHASE_RUNNING) return WEFT_ETERMINATED;
     weft_task *h = weft__slab_get(&handles);
     if (!h) return WEFT_ENOMEM;
     handle_init(h);
@@ -36,7 +37,7 @@ int weft_task_start(weft_task **out, weft_fn *fn, void *arg, const weft_task_opt
 
 /* The task is over. Its scope has no children any more: it can be taken off the tree. */
 void weft__handle_end(weft_task *h, int result, weft__slot *s) {
-    if (h->scope.listed) weft__scope_unlist(&h->scope);
+    if (weft__load(&h->scope.listed, acquire)) weft__scope_unlist(&h->scope); /* its children, who listed it, have ended */
     weft__queue woken = {NULL, NULL};
     weft__waiter *x;
     weft__lock_take(&h->lock);
@@ -87,6 +88,8 @@ int weft_task_join(weft_task *h, int *result, weft_deadline deadline) {
         if (!ended) err = wait_for_end(h, deadline, b, &s);
     }
     if (!err) {
+        if (weft__xchg(&h->joined, true, relaxed))
+            weft__die("weft_task_join: task %llu was joined twice", (unsigned long long)h->id);
         if (result) *result = h->result; /* ended: it does not change any more */
         drop(h);
     }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Starting and stopping. One runtime at a time, in static memory; the phase says where it is:
  *
- *     NONE -> STARTING -> RUNNING   weft_start (STARTING -> NONE: it failed)
- *     RUNNING -> STOPPING -> NONE   weft_stop (STOPPING stays if a task does not end in time)
+ *     NONE -> STARTING -> RUNNING              weft_start (STARTING -> NONE: it failed)
+ *     RUNNING -> STOPPING -> CLOSING -> NONE   weft_stop (STOPPING stays if a task does not end in time)
  *
- * Stopping: the root is cancelled, then everything that is alive is waited for, then the workers end, then the memory goes. A plain
+ * Each arrow is one CAS, so whoever makes it does the work that goes with it. Stopping: the root is cancelled, everything alive is waited
+ * for, then one of the stoppers closes: no plain thread may be inside (foreign_inside), the workers end, the memory goes. A plain
  * thread that spawns at this moment either is counted before the last look, or sees that the root is cancelled. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "task/task.h"
@@ -13,14 +15,24 @@
 
 #include "chan/chan.h"
 
-static weft__lock starting; /* weft_start and weft_stop exclude each other */
-
 int weft__runtime_phase(void) {
     return weft__load(&weft__rt.phase, seq_cst); /* pairs with the stores below; with foreign_spawned before it */
 }
 
-static void set_phase(int phase) {
-    weft__store(&weft__rt.phase, phase, seq_cst);
+static bool change_phase(int from, int to) {
+    bool won = weft__cas(&weft__rt.phase, &from, to, seq_cst); /* as above */
+    if (won) weft__futex_wake(&weft__rt.phase, INT32_MAX);     /* those who wait for the end */
+    return won;
+}
+
+weft__wheel *weft__outside_wheel(void) {
+    static weft__lock once;
+    static bool ready;
+    weft__lock_take(&once);
+    if (!ready) weft__wheel_init(&weft__rt.outside, weft__clock_now());
+    ready = true;
+    weft__lock_leave(&once);
+    return &weft__rt.outside;
 }
 
 /* ---- configuration ---- */
@@ -111,7 +123,8 @@ static void clear(void) {
     weft__store(&weft__rt.foreign_wakes, 0, relaxed);
     weft__store(&weft__rt.foreign_id, 0, relaxed);
     weft__store(&weft__root.cause, 0, relaxed);
-    weft__store(&weft__rt.epoch, weft__load(&weft__rt.epoch, relaxed) + 1, relaxed);
+    weft__add(&weft__rt.epoch, 1, seq_cst);
+    (void)weft__outside_wheel();
     weft__stack_who = who;
     weft__stack_fiber_drop = weft__san_has_fibers ? weft__san_fiber_drop : NULL;
 }
@@ -137,14 +150,9 @@ no_slots:
 }
 
 int weft_start(const weft_config *cfg) {
-    weft__lock_take(&starting);
-    int err = WEFT_EALREADY;
-    if (weft__runtime_phase() == WEFT_PHASE_NONE) {
-        set_phase(WEFT_PHASE_STARTING);
-        err = start(cfg);
-        set_phase(err ? WEFT_PHASE_NONE : WEFT_PHASE_RUNNING);
-    }
-    weft__lock_leave(&starting);
+    if (!change_phase(WEFT_PHASE_NONE, WEFT_PHASE_STARTING)) return WEFT_EALREADY;
+    int err = start(cfg);
+    change_phase(WEFT_PHASE_STARTING, err ? WEFT_PHASE_NONE : WEFT_PHASE_RUNNING);
     return err;
 }
 
@@ -162,25 +170,30 @@ static int drain(weft_deadline deadline) {
     }
 }
 
-static int stop(weft_deadline deadline) {
-    set_phase(WEFT_PHASE_STOPPING);
-    weft__root_cancel();
-    int err = drain(deadline);
-    if (err) return err;
+/* Nothing is alive, and no plain thread gets in any more. */
+static void close_runtime(void) {
+    while (weft__load(&weft__rt.foreign_inside, acquire)) sched_yield(); /* on their way out; pairs with weft__foreign_leave */
     weft__workers_stop();
     weft__clock_moved = NULL;
+    weft__idle_close();
     close_slots();
     weft__stack_pool_close();
-    set_phase(WEFT_PHASE_NONE);
-    return 0;
+    weft__store(&weft__root.cause, 0, relaxed); /* scopes that plain threads open from now on are not cancelled */
 }
 
 int weft_stop(weft_deadline deadline) {
     if (weft__self() != &weft__nobody) return WEFT_EINVAL;
-    weft__lock_take(&starting);
-    int err = weft__runtime_phase() == WEFT_PHASE_NONE ? WEFT_ETERMINATED : stop(deadline);
-    weft__lock_leave(&starting);
-    return err;
+    if (change_phase(WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING)) weft__root_cancel();
+    if (weft__runtime_phase() < WEFT_PHASE_RUNNING) return WEFT_ETERMINATED;
+    int err = weft__runtime_phase() == WEFT_PHASE_STOPPING ? drain(deadline) : 0;
+    if (err) return err;
+    if (change_phase(WEFT_PHASE_STOPPING, WEFT_PHASE_CLOSING)) {
+        close_runtime();
+        change_phase(WEFT_PHASE_CLOSING, WEFT_PHASE_NONE);
+    }
+    while (weft__runtime_phase() == WEFT_PHASE_CLOSING) /* somebody else closes it */
+        weft__futex_wait(&weft__rt.phase, WEFT_PHASE_CLOSING, 0);
+    return 0;
 }
 
 /* ---- running a function in it ---- */
@@ -190,15 +203,16 @@ int weft_block_on(weft_fn *fn, void *arg) {
     weft_task *t;
     int result, err = weft_task_start(&t, fn, arg, NULL);
     if (err) return err;
-    while ((err = weft_task_join(t, &result, WEFT_FOREVER)) == WEFT_ECANCELED) {
-        /* a scope of this thread was cancelled: the task is told, and waited for all the same */
-        weft_task_cancel(t);
+    err = weft_task_join(t, &result, WEFT_FOREVER);
+    if (err == WEFT_ECANCELED) { /* a scope of this thread was cancelled: the task is told, and waited for all the same */
         weft__block *b = weft__thread_block();
         weft__scope *inner = b->scope;
+        weft_task_cancel(t);
         b->scope = NULL;
-        err = weft_task_join(t, &result, WEFT_FOREVER);
+        while ((err = weft_task_join(t, &result, WEFT_FOREVER)) == WEFT_ECANCELED) {
+        }
         b->scope = inner;
-        break;
+        weft__store(&b->epoch, 0, relaxed); /* it was asked about no scope at all */
     }
     return err ? err : result;
 }
@@ -208,5 +222,5 @@ int weft_run(weft_fn *main, void *arg, const weft_config *cfg) {
     if (err) return err;
     int result = weft_block_on(main, arg);
     err = weft_stop(WEFT_FOREVER);
-    return err ? err : result;
+    return err && err != WEFT_ETERMINATED ? err : result; /* somebody else may have stopped it */
 }

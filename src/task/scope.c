@@ -9,10 +9,7 @@ _Static_assert(sizeof(weft__scope) <= sizeof(weft_scope), "a scope fits its publ
 /* ---- beginning ---- */
 
 static void deadline_passed(weft__timer *t, void *slot) {
-    weft__scope *s = weft__container(t, weft__scope, timer);
-    int32_t none = 0;
-    if (weft__scope_cause(s) == 0) (void)weft__cas(&s->error, &none, WEFT_ETIMEDOUT, relaxed); /* read after the join */
-    weft__scope_cancel(s, WEFT_ETIMEDOUT, slot);
+    weft__scope_cancel(weft__container(t, weft__scope, timer), WEFT_ETIMEDOUT, slot);
 }
 
 static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
@@ -30,11 +27,9 @@ static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
     if (slot) {
         weft__timer_start(&slot->wheel, &s->timer);
         weft__leave();
-    } else if (weft__rt.slot) {
-        weft__timer_start(&weft__rt.slot[0].wheel, &s->timer);
-        weft__idle_kick();
     } else {
-        weft__die("weft_scope_begin: a deadline on a plain thread needs a running runtime");
+        weft__timer_start(weft__outside_wheel(), &s->timer);
+        weft__idle_kick();
     }
 }
 
@@ -75,8 +70,8 @@ void weft_scope_begin(weft_scope *scope, const weft_scope_opts *opts) {
 void weft__child_failed(weft__scope *s, int result, weft__slot *slot) {
     if (result == WEFT_ECANCELED && weft__scope_cause(s)) return; /* it was told to */
     int32_t none = 0;
-    (void)weft__cas(&s->error, &none, result, relaxed); /* the first one; read after the join */
     if (s->on_error == WEFT_CANCEL_ALL) weft__scope_cancel(s, result, slot);
+    (void)weft__cas(&s->error, &none, result, relaxed); /* the first one; read after the join */
 }
 
 void weft_scope_cancel(weft_scope *scope) {
@@ -130,7 +125,8 @@ WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task 
     uint32_t bottom = weft__load(&slot->bottom, relaxed); /* R2 */
     if (bottom == weft__load(&slot->top, relaxed)) return NULL;
     weft__fresh *f = weft__load(&slot->deque[(bottom - 1) % WEFT_DEQUE], relaxed);
-    if (f->home != s || f->extra || (char *)__builtin_frame_address(0) < weft__stack_inside_limit(me->stack)) return NULL;
+    if (f->home != s || f->extra || f->shape.size_class > me->stack->size_class) return NULL;
+    if ((char *)__builtin_frame_address(0) < weft__stack_inside_limit(me->stack)) return NULL;
     return weft__deque_take_seen(slot, bottom, f);
 }
 
@@ -164,6 +160,7 @@ static void join(weft__task *me, weft__scope *s) {
             break;
         }
         slot = run_inside(me, s, f);
+        if (unlikely(--slot->rounds <= 0)) slot = weft__yield_now(slot); /* timers and other tasks want their turn */
     } while (!joined(s));
     weft__leave();
 }
@@ -176,7 +173,7 @@ static WEFT_COLD WEFT_NORETURN void not_innermost(weft__scope *s, weft__block *b
 /* All children have ended: nobody lists it or its deadline any more. */
 static WEFT_COLD void tidy(weft__scope *s) {
     if (s->timed) weft__timer_stop(&s->timer);
-    if (s->listed) weft__scope_unlist(s);
+    if (weft__load(&s->listed, relaxed)) weft__scope_unlist(s); /* the join orders it */
 }
 
 static WEFT_COLD int end_on_thread(weft__scope *s) {
@@ -195,7 +192,7 @@ int weft_scope_end(weft_scope *scope) {
     if (unlikely(!t)) return end_on_thread(s);
     if (unlikely(t->b.scope != s)) not_innermost(s, &t->b);
     if (!joined(s)) join(t, s);
-    if (unlikely(s->timed || s->listed)) tidy(s);
+    if (unlikely(s->timed || weft__load(&s->listed, relaxed))) tidy(s); /* the join orders it */
     t->b.scope = s->parent;
     int error = weft__load(&s->error, relaxed); /* the join orders it */
     return unlikely(error != 0) ? error : weft__cancel_check(&t->b);

@@ -153,9 +153,13 @@ static int enqueue_outside(weft__scope *home, const order *o) {
     if (home->owner == weft__thread_block())
         home->spawned++;
     else if (home->owner)
-        weft__sub(&home->done, 1, relaxed); /* S2: the caller knows that the scope is open */
+        weft__sub(&home->done, 1, relaxed);                          /* S2: the caller knows that the scope is open */
+    bool kept = home->owner && home->owner->kind == WEFT_BLOCK_TASK; /* the scope itself keeps the runtime going */
+    weft__foreign_enter();
     weft__inject_fresh(f);
     weft__work_injected();
+    weft__foreign_leave();
+    if (kept) weft__foreign_done();
     return 0;
 }
 
@@ -163,7 +167,7 @@ static int enqueue_outside(weft__scope *home, const order *o) {
 static int spawn_outside(weft__scope *home, const order *o) {
     weft__foreign_spawned();
     int err = 0;
-    if (weft__runtime_phase() == WEFT_PHASE_NONE)
+    if (weft__runtime_phase() < WEFT_PHASE_RUNNING)
         err = WEFT_ETERMINATED;
     else if (weft__scope_cause(home))
         err = WEFT_ECANCELED;

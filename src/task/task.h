@@ -39,7 +39,7 @@ struct weft__scope {
     weft__lock lock;
     weft__block *blocks; /* tasks that have waited */
     weft__scope *kids;   /* scopes inside with such tasks */
-    bool listed;
+    _Atomic bool listed;
     bool timed; /* has a deadline timer */
     weft__scope *next, *prev;
     weft__timer timer; /* opener; set up only if timed */
@@ -56,6 +56,7 @@ struct weft_task {
     weft__lock lock;
     _Atomic uint32_t refs;
     bool ended;          /* under lock */
+    _Atomic bool joined; /* only one may: it releases the handle */
     int32_t result;      /* under lock */
     uint64_t id;         /* fixed */
     weft__queue joiners; /* under lock */
@@ -123,7 +124,9 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s);
 
 /* ---- runtime.c ---- */
 
-enum { WEFT_PHASE_NONE, WEFT_PHASE_STARTING, WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING };
+enum { WEFT_PHASE_NONE, WEFT_PHASE_STARTING, WEFT_PHASE_CLOSING, WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING };
+/* Timers of those who have no slot. */
+weft__wheel *weft__outside_wheel(void);
 int weft__runtime_phase(void);
 
 /* ---- counting for the end of the runtime (life.c) ----

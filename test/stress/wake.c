@@ -261,3 +261,36 @@ static int open_gates(void *arg) {
 }
 
 TEST_T(wake_stress, a_close_wakes_all_after_any_gap, 120) { run_each(open_gates); }
+
+/* ---- the last wake-up of a runtime ---- */
+
+static void *send_last(void *arg) {
+    uint64_t rnd = test_random();
+    int v = 9;
+    if (test_below(&rnd, 4))
+        spin(gap(&rnd));
+    else
+        nap((int64_t)test_below(&rnd, 20) * WEFT_MS); /* by then all workers sleep as deep as they can */
+    CHECK_EQ(weft_chan_send(arg, &v, WEFT_FOREVER), 0);
+    return NULL;
+}
+
+static int recv_last(void *arg) {
+    int v = 0;
+    CHECK_EQ(weft_chan_recv(arg, &v, WEFT_FOREVER), 0);
+    return v;
+}
+
+/* The thread that wakes the last task is still on its way out of the runtime when that task, and the runtime, end. */
+TEST_T(wake_stress, who_wakes_the_last_task_may_take_its_time, 120) {
+    EACH_WORKERS(w) {
+        for (long i = test_scale(300, 100); i > 0; i--) {
+            weft_chan *c = weft_chan_new(sizeof(int), 0);
+            pthread_t t;
+            CHECK_EQ(pthread_create(&t, NULL, send_last, c), 0);
+            CHECK_EQ(run_on(w, recv_last, c), 9);
+            pthread_join(t, NULL);
+            weft_chan_unref(c);
+        }
+    }
+}

@@ -212,11 +212,17 @@ static void *steal_fresh(void *arg) {
     return NULL;
 }
 
-/* The owner's deque has one to three entries most of the time: the last one is what all fight for. */
+/* The owner's deque has one to three entries most of the time: the last one is what all fight for. It takes with a store before it
+ * that misses the cache, behind which its own store to `bottom` has to wait. */
+enum { FAR = 16 << 20 };
+static char far_away[FAR];
+
 static void own_deque(uint64_t *state) {
     for (long i = 0; i < race.n;) {
         for (uint64_t k = test_below(state, 3) + 1; k > 0 && i < race.n; k--) weft__deque_push(A, &race.fresh[i++]);
         for (uint64_t k = test_below(state, 4); k > 0; k--) {
+            far_away[test_below(state, FAR)] = 1;
+            weft__compiler_barrier();
             weft__fresh *f = weft__deque_take(A);
             if (f) took(f - race.fresh);
         }
@@ -273,10 +279,10 @@ static void *steal_tasks(void *arg) {
     return NULL;
 }
 
-/* Few entries most of the time, and sometimes more than the ring holds. */
+/* Few entries most of the time, and often more than the ring holds. */
 static void own_ring(uint64_t *state) {
     for (long i = 0; i < race.n;) {
-        uint64_t burst = test_below(state, 50) ? test_below(state, 3) + 1 : test_below(state, 2 * WEFT_RING);
+        uint64_t burst = test_below(state, 4) ? test_below(state, 3) + 1 : test_below(state, 2 * WEFT_RING);
         for (; burst > 0 && i < race.n; burst--) weft__ring_push(A, &race.tasks[i++]);
         for (uint64_t k = test_below(state, 4); k > 0; k--) {
             weft__task *t = weft__ring_pop(A);
