@@ -18,6 +18,7 @@ typedef struct {
     weft__waiter *waiters;
     weft_chan **order; /* the enabled channels by address, each once */
     size_t channels;
+    uint16_t *turn; /* the cases not looked at yet */
     weft__block *block;
 } selection;
 
@@ -67,10 +68,12 @@ static int outcome(weft_case *k, size_t index, bool closed) {
     return (int)index;
 }
 
-/* Does the first case that can be done, beginning anywhere. False: none can. */
-static bool try_all(selection *s, uint32_t start, int *result, weft__block **wake) {
+/* Does the first case that can be done, in a random order: all that can be done are equally likely. False: none can. */
+static bool try_all(selection *s, uint32_t *random, int *result, weft__block **wake) {
+    for (size_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
     for (size_t i = 0; i < s->n; i++) {
-        size_t at = (start + i) % s->n;
+        size_t pick = i + weft__random(random) % (s->n - i), at = s->turn[pick];
+        s->turn[pick] = s->turn[i];
         weft_case *k = &s->cases[at];
         if (!k->chan) continue;
         int r = k->op == WEFT_CASE_SEND ? weft__chan_send_locked(k->chan, k->elem, wake, false)
@@ -120,9 +123,9 @@ static void post_parked(weft__slot *slot, void *arg) {
     unlock_all(order, n);
 }
 
-static uint32_t random_start(weft__slot *s) {
+static uint32_t *random_of(weft__slot *s) {
     static __thread uint32_t seed = 0x2545f491;
-    return weft__random(s ? &s->random : &seed);
+    return s ? &s->random : &seed;
 }
 
 static int settle(selection *s, int32_t result) {
@@ -140,7 +143,7 @@ static int wait_for_one(selection *s, weft_deadline deadline, weft__slot **slot)
     weft__many_begin(b);
     lock_all(s);
     atomic_thread_fence(memory_order_seq_cst); /* P3: also with no channel at all */
-    if (try_all(s, random_start(*slot), &result, &wake) || (result = weft__wait_check(&wait)) != 0) {
+    if (try_all(s, random_of(*slot), &result, &wake) || (result = weft__wait_check(&wait)) != 0) {
         unlock_all(s->order, s->channels);
         weft__many_end(b);
         if (wake) weft__resume(wake, *slot);
@@ -162,7 +165,7 @@ static int select_from(selection *s, weft_deadline deadline) {
     int result = weft__cancel_check(b);
     if (!result) {
         lock_all(s);
-        bool done = s->n && try_all(s, random_start(slot), &result, &wake);
+        bool done = s->n && try_all(s, random_of(slot), &result, &wake);
         unlock_all(s->order, s->channels);
         if (wake) weft__resume(wake, slot);
         if (!done) result = wait_for_one(s, deadline, &slot);
@@ -172,10 +175,11 @@ static int select_from(selection *s, weft_deadline deadline) {
 }
 
 static WEFT_COLD int select_many(selection *s, weft_deadline deadline) {
-    char *memory = weft__calloc(s->n, sizeof *s->waiters + sizeof *s->order);
+    char *memory = weft__calloc(s->n, sizeof *s->waiters + sizeof *s->order + sizeof *s->turn);
     if (!memory) return WEFT_ENOMEM;
     s->waiters = (weft__waiter *)(void *)memory;
     s->order = (weft_chan **)(void *)(memory + s->n * sizeof *s->waiters);
+    s->turn = (uint16_t *)(void *)(s->order + s->n);
     sort(s);
     int r = select_from(s, deadline);
     weft__free(memory);
@@ -190,8 +194,10 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
     if (n > ON_STACK) return select_many(&s, deadline);
     weft__waiter waiters[ON_STACK];
     weft_chan *order[ON_STACK];
+    uint16_t turn[ON_STACK];
     s.waiters = waiters;
     s.order = order;
+    s.turn = turn;
     sort(&s);
     return select_from(&s, deadline);
 }

@@ -162,7 +162,6 @@ static weft__work search(weft__worker *w, weft__slot *s, bool *young) {
 
 /* Something was found: whoever stops searching sees to it that what is left is found too. */
 static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
-    s->next_runs = 0;
     w->nap = 0;
     if (w->searching) {
         w->searching = false;

@@ -52,8 +52,7 @@ static inline void thread_wait(atomic_int *at, int want) {
  * they are in it for certain; with more it is likely, and the tests that use it are right either way. */
 static inline void task_wait_parked(atomic_int *at, int want) {
     task_wait(at, want);
-    for (int i = 0; i < 20; i++)
-        weft_yield();
+    for (int i = 0; i < 20; i++) weft_yield();
 }
 
 /* Waits for ever (until cancelled) and gives what the wait gave. */

@@ -464,6 +464,32 @@ TEST(sched, the_dump_tells_what_each_task_waits_for_and_since_when) {
     weft__clock_fake(0);
 }
 
+/* Waits for a channel first, then for its child. */
+static int wait_twice(void *arg) {
+    CHECK_EQ(weft_chan_recv(chan, NULL, WEFT_FOREVER), 0);
+    return wait_in_scope(arg);
+}
+
+static int dump_second_wait(void *arg) {
+    (void)arg;
+    char line[256];
+    weft_task *t;
+    chan = weft_chan_new(0, 0);
+    CHECK_EQ(weft_task_start(&t, wait_twice, NULL, NULL), 0);
+    weft_yield();
+    CHECK_EQ(weft_chan_send(chan, NULL, WEFT_FOREVER), 0);
+    do {
+        weft_yield();
+        take_dump();
+    } while (!strstr(line_of(weft_task_id(t), line, sizeof line), "scope end"));
+    check_object(line, NULL);
+    weft_task_unref(t);
+    weft_chan_unref(chan);
+    return 0;
+}
+
+TEST(sched, the_dump_names_no_object_of_an_earlier_wait) { CHECK_EQ(run_on(1, dump_second_wait, NULL), 0); }
+
 static int yield_until_stop(void *arg) {
     (void)arg;
     for (atomic_fetch_add(&st.started, 1); !atomic_load(&st.stop);) weft_yield();
