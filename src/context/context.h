@@ -31,6 +31,16 @@ WEFT_INLINE void weft__ctx_fp_reset(void) {
     __asm__ volatile("msr fpcr, xzr");
 #endif
 }
+/* About where the stack is now. (Asking the compiler for its frame would make it build one.) */
+WEFT_INLINE char *weft__ctx_stack_pointer(void) {
+    char *sp;
+#if defined(__x86_64__)
+    __asm__ volatile("mov %%rsp, %0" : "=r"(sp));
+#else
+    __asm__ volatile("mov %0, sp" : "=r"(sp));
+#endif
+    return sp;
+}
 /* Supplied by the task layer: the life of a stack, from its first task to the last; returns the context to go on with. */
 void *weft__task_main(void);
 

@@ -22,11 +22,14 @@ static void line(weft__stack *st, void *arg) {
     FILE *out = arg;
     if (!weft__load(&t->alive, acquire)) return; /* pairs with the release in life.c */
     fprintf(out, "task %llu  %-9s", (unsigned long long)t->id, state_of(t));
-    if (weft__load(&t->b.reason, relaxed)) {
+    int reason = weft__load(&t->b.reason, relaxed); /* written by the task for us */
+    if (reason) {
         int64_t since = weft__clock_now() - weft__load(&t->b.since, relaxed);
         fprintf(out, " for %lld ms", (long long)(since / WEFT_MS));
         weft__lock *on = weft__load(&t->b.wait_lock, relaxed);
-        if (on && on != WEFT_MANY) fprintf(out, " on %p", (void *)on);
+        bool one = reason == WEFT_WAIT_SEND || reason == WEFT_WAIT_RECV ||
+                   reason == WEFT_WAIT_JOIN; /* else it is of an earlier wait */
+        if (one) fprintf(out, " on %p", (void *)on);
     }
     fprintf(out, "  function %p, spawned at %p\n", (void *)(uintptr_t)t->fn, t->site);
 }

@@ -71,7 +71,11 @@ weft__work weft__inject_take_fresh(weft__slot *s, uint32_t max) {
 /* ---- overflow ---- */
 
 void weft__ring_overflow(weft__slot *s, weft__task *t) {
-    uint32_t head = weft__load(&s->head, acquire); /* as in weft__ring_pop */
+    uint32_t head = weft__load(&s->head, acquire);          /* as in weft__ring_pop */
+    if (weft__load(&s->tail, relaxed) - head < WEFT_RING) { /* thieves have made room meanwhile; half of it may be stale */
+        weft__ring_push(s, t);
+        return;
+    }
     weft__task *half[WEFT_RING / 2];
     for (uint32_t i = 0; i < WEFT_RING / 2; i++) half[i] = weft__load(&s->ring[(head + i) % WEFT_RING], relaxed);
     if (!weft__cas(&s->head, &head, head + WEFT_RING / 2, acq_rel)) { /* R3: a thief has made room */

@@ -80,16 +80,19 @@ WEFT_INLINE void weft__deque_push(weft__slot *s, weft__fresh *f) {
     weft__deque_put(s, f);
 }
 
-/* The newest fresh task, f, which the owner has seen at bottom - 1; NULL: a thief was faster. Owner only. */
-WEFT_INLINE weft__fresh *weft__deque_take_seen(weft__slot *s, uint32_t bottom, weft__fresh *f) {
+/* The newest fresh task, or NULL; owner only. */
+WEFT_INLINE weft__fresh *weft__deque_take(weft__slot *s) {
+    uint32_t bottom = weft__load(&s->bottom, relaxed), top = weft__load(&s->top, relaxed); /* R2; re-read below */
+    if (bottom == top) return NULL;
     bottom--;
+    weft__fresh *f = weft__load(&s->deque[bottom % WEFT_DEQUE], relaxed);
     if (!weft__rt.many) {
         weft__store(&s->bottom, bottom, relaxed); /* R4 */
         return f;
     }
     (void)weft__xchg(&s->bottom, bottom, seq_cst); /* bottom before top; pairs with the fence in weft__deque_steal */
     weft__fence_after_rmw();
-    uint32_t top = weft__load(&s->top, relaxed);
+    top = weft__load(&s->top, relaxed);
     if ((int32_t)(bottom - top) < 0) {
         weft__store(&s->bottom, bottom + 1, relaxed); /* thieves took it */
         return NULL;
@@ -98,13 +101,6 @@ WEFT_INLINE weft__fresh *weft__deque_take_seen(weft__slot *s, uint32_t bottom, w
     if (!weft__cas(&s->top, &top, top + 1, seq_cst)) f = NULL; /* the last one: thieves want it too */
     weft__store(&s->bottom, bottom + 1, relaxed);
     return f;
-}
-
-/* The newest fresh task, or NULL; owner only. */
-WEFT_INLINE weft__fresh *weft__deque_take(weft__slot *s) {
-    uint32_t bottom = weft__load(&s->bottom, relaxed); /* R2 */
-    if (bottom == weft__load(&s->top, relaxed)) return NULL;
-    return weft__deque_take_seen(s, bottom, weft__load(&s->deque[(bottom - 1) % WEFT_DEQUE], relaxed));
 }
 
 /* Half of the victim's ring, into our own (empty) ring; one of them is returned. */

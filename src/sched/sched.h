@@ -26,13 +26,13 @@ typedef struct weft__extra weft__extra;
 typedef struct weft__worker weft__worker;
 
 enum {
-    WEFT_RING = 256,        /* started tasks in a slot; a full ring moves half to the global queue */
-    WEFT_DEQUE = 256,       /* fresh tasks in a slot */
-    WEFT_GLOBAL_EVERY = 61, /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
-    WEFT_OLDEST_EVERY =
-        16, /* looks at the global queues after which the slot's oldest fresh task is taken, so that it cannot starve */
+    WEFT_RING = 256,          /* started tasks in a slot; a full ring moves half to the global queue */
+    WEFT_DEQUE = 256,         /* fresh tasks in a slot */
+    WEFT_GLOBAL_EVERY = 61,   /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
+    WEFT_FRESH_EVERY = 8,     /* looks at the global queues after which a fresh task is taken, so that none starves */
     WEFT_NEXT_MAX = 64,       /* times in a row that `next` may jump the queue */
     WEFT_BUDGET = 1024,       /* operations that find their object ready before the task yields */
+    WEFT_INSIDE_MAX = 256,    /* children that run inside their opener before it yields */
     WEFT_FRESH_ARGS = 64,     /* bytes of copied arguments that fit into the record */
     WEFT_SLOTS_MAX = 1024,    /* more is a mistake in the configuration */
     WEFT_THREADS_MAX = 10000, /* default of max_threads */

@@ -15,11 +15,14 @@
 #include "sched/idle.h"
 #include "sched/runq.h"
 
+/* WEFT_GLOBAL_EVERY rounds are over: is there something that only the worker's own stack can look after? Otherwise the next begin. */
+WEFT_COLD bool weft__rounds_over(weft__slot *s);
+
 /* What to run now; 0: ask the worker's own stack. */
 WEFT_INLINE weft__work weft__pick(weft__slot *s) {
     uint32_t picks = weft__load(&s->picks, relaxed) + 1;
     weft__store(&s->picks, picks, relaxed); /* thieves see that the owner is alive */
-    if (unlikely(--s->rounds <= 0)) return 0;
+    if (unlikely(--s->rounds <= 0) && weft__rounds_over(s)) return 0;
     weft__task *t = weft__load(&s->next, relaxed);
     if (t) {
         if (weft__rt.many)

@@ -87,6 +87,15 @@ static int open_slots(void) {
     return 0;
 }
 
+/* The first task and one that it waits for can always run: otherwise there is no memory for a runtime. */
+static int reserve_stacks(void) {
+    weft__stack_cache *c = &weft__rt.slot[0].stacks;
+    weft__stack *a = weft__stack_get(c, weft__rt.size_class), *b = a ? weft__stack_get(c, weft__rt.size_class) : NULL;
+    if (a) weft__stack_put(c, a);
+    if (b) weft__stack_put(c, b);
+    return b ? 0 : WEFT_ENOMEM;
+}
+
 static void close_slots(void) {
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *s = &weft__rt.slot[i];
@@ -136,6 +145,7 @@ static int start(const weft_config *cfg) {
     weft__barrier_init();
     if ((err = weft__stack_pool_open()) < 0) return err;
     if ((err = open_slots()) < 0) goto no_slots;
+    if ((err = reserve_stacks()) < 0) goto no_worker;
     weft__idle_open();
     weft__clock_moved = weft__idle_kick;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;

@@ -119,15 +119,15 @@ static WEFT_COLD void join_as_thread(weft__scope *s) {
     weft__thread_sleep(t, 0);
 }
 
-/* The newest fresh task of the slot, if it is a plain child of this scope and nearly all of the stack is left for it. (The newest cannot
- * change under us: a thief takes it only when it is the last one, and then weft__deque_take gives NULL.) */
+/* The newest fresh task of the slot, if it is a plain child of this scope and nearly all of the stack is left for it. It is taken before it
+ * is looked at: until then a thief may have it, and its record may be somebody else's already. */
 WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task *me) {
-    uint32_t bottom = weft__load(&slot->bottom, relaxed); /* R2 */
-    if (bottom == weft__load(&slot->top, relaxed)) return NULL;
-    weft__fresh *f = weft__load(&slot->deque[(bottom - 1) % WEFT_DEQUE], relaxed);
-    if (f->home != s || f->extra || f->shape.size_class > me->stack->size_class) return NULL;
-    if ((char *)__builtin_frame_address(0) < weft__stack_inside_limit(me->stack)) return NULL;
-    return weft__deque_take_seen(slot, bottom, f);
+    weft__fresh *f = weft__deque_take(slot);
+    if (unlikely(!f)) return NULL;
+    bool ours = f->home == s && !f->extra && f->shape.size_class <= me->stack->size_class;
+    if (likely(ours && weft__ctx_stack_pointer() >= weft__stack_inside_limit(me->stack))) return f;
+    weft__deque_put(slot, f);
+    return NULL;
 }
 
 /* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
@@ -160,7 +160,8 @@ static void join(weft__task *me, weft__scope *s) {
             break;
         }
         slot = run_inside(me, s, f);
-        if (unlikely(--slot->rounds <= 0)) slot = weft__yield_now(slot); /* timers and other tasks want their turn */
+        slot->budget -= WEFT_BUDGET / WEFT_INSIDE_MAX;
+        if (unlikely(slot->budget <= 0)) slot = weft__yield_now(slot); /* timers and other tasks want their turn */
     } while (!joined(s));
     weft__leave();
 }

@@ -7,6 +7,7 @@
 #include "api/common.h"
 #include "os/os.h"
 #include "sched/handoff.h"
+#include "sched/idle.h"
 #include "time/clock.h"
 
 #define PATIENCE 1000000 /* turns of others; what is expected is far below */
@@ -350,6 +351,63 @@ TEST(sched, there_are_never_more_threads_than_allowed) {
     limit_threads(4, 1);
     limit_threads(2, 3);
     limit_threads(4, 5);
+}
+
+static int run_bursts(void *arg) {
+    (void)arg;
+    for (long i = test_scale(300, 50); i > 0; i--) {
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        for (int k = 0; k < 50; k++) CHECK_EQ(weft_spawn(&s, compute_and_count, NULL), 0);
+        CHECK_EQ(weft_scope_end(&s), 0);
+    }
+    atomic_store(&st.stop, 1);
+    return 0;
+}
+
+/* Bursts of work that every worker wakes up for and looks for more afterwards, for long. */
+TEST(sched, at_most_one_worker_searches) {
+    reset();
+    weft_config cfg = {.workers = 4, .search = 200 * WEFT_US};
+    int most = 0;
+    CHECK_EQ(weft_start(&cfg), 0);
+    CHECK_EQ(weft_go(run_bursts, NULL), 0);
+    while (!atomic_load(&st.stop)) {
+        int n = weft__load(&weft__rt.searching, relaxed);
+        if (n > most) most = n;
+    }
+    CHECK_EQ(most, 1);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+static bool all_idle(void *arg) {
+    (void)arg;
+    return weft__idle_all();
+}
+
+static long wakes(void) {
+    weft_stats s;
+    weft_stats_get(&s);
+    return (long)s.wakes;
+}
+
+/* Four workers asleep, one task from outside. */
+TEST(sched, one_event_wakes_one_worker) {
+    reset();
+    CHECK_EQ(set_up(4), 0);
+    long total = 0;
+    for (int i = 1; i <= 200; i++) {
+        test_until(all_idle, NULL);
+        long before = wakes();
+        CHECK_EQ(weft_go(say_ran, NULL), 0);
+        thread_wait(&st.ran, i);
+        test_until(all_idle, NULL);
+        long woken = wakes() - before;
+        CHECK_LE(woken, 1); /* none: somebody was about to sleep, and saw it */
+        total += woken;
+    }
+    CHECK_GE(total, 1);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
 }
 
 /* ---- the dump ---- */
