@@ -15,8 +15,12 @@ void weft__lock_strict(bool on) {
     weft__store(&strict, on, relaxed); /* a hint, pairs with nothing */
 }
 
+bool weft__lock_is_strict(void) {
+    return weft__load(&strict, relaxed); /* as above */
+}
+
 void weft__lock_slow(weft__lock *l) {
-    bool spin = !weft__load(&strict, relaxed);
+    bool spin = !weft__lock_is_strict();
     int pauses = BACK_OFF_FIRST, total = 0;
     for (;;) {
         if (spin) {

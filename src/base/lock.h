@@ -16,6 +16,7 @@ typedef struct weft__lock {
 WEFT_COLD void weft__lock_slow(weft__lock *l);
 /* Process-wide: waiting for a lock gives the CPU away at once instead of backing off. */
 void weft__lock_strict(bool on);
+bool weft__lock_is_strict(void);
 
 /* acquire: sees what the last holder did; pairs with the release in weft__lock_leave. On every CPU that weft__fence_after_rmw
  * knows it is also the full barrier that the parking protocol builds on. */

@@ -21,7 +21,11 @@ static void line(weft__stack *st, void *arg) {
     weft__task *t = weft__stack_head(st);
     FILE *out = arg;
     if (!weft__load(&t->alive, acquire)) return; /* pairs with the release in life.c */
-    fprintf(out, "task %llu  %-9s", (unsigned long long)t->id, state_of(t));
+    weft__extra *x = t->extra;                   /* names are in type-stable memory */
+    weft__fresh *inner = t->inner;               /* so are records */
+    fprintf(out, "task %llu", (unsigned long long)(inner ? weft__load(&inner->id, relaxed) : t->id));
+    if (x && !inner && x->name[0]) fprintf(out, " \"%.*s\"", (int)sizeof x->name, x->name);
+    fprintf(out, "  %-9s", state_of(t));
     int reason = weft__load(&t->b.reason, relaxed); /* written by the task for us */
     if (reason) {
         int64_t since = weft__clock_now() - weft__load(&t->b.since, relaxed);
@@ -31,7 +35,8 @@ static void line(weft__stack *st, void *arg) {
                    reason == WEFT_WAIT_JOIN; /* else it is of an earlier wait */
         if (one) fprintf(out, " on %p", (void *)on);
     }
-    fprintf(out, "  function %p, spawned at %p\n", (void *)(uintptr_t)t->fn, t->site);
+    fprintf(out, "  function %p, spawned at %p\n", (void *)(uintptr_t)(inner ? inner->fn : t->fn),
+            inner ? inner->site : t->site);
 }
 
 void weft_dump(FILE *out) {

@@ -53,7 +53,7 @@ static bool interrupt_many(weft__block *b, int err) {
             return true;
         }
         if (state != WEFT_PARKING && state != WEFT_PARKED) return false;
-        if (tries % 64)
+        if (tries % 64 && !weft__lock_is_strict())
             weft__cpu_relax();
         else
             sched_yield();

@@ -57,7 +57,7 @@ static weft__work steal_from(weft__slot *s, weft__slot *v, bool *young) {
     look(v, &a);
     bool ring = a.head != a.tail, fresh = (int32_t)(a.bottom - a.top) > 0;
     if (!ring && !fresh && !a.next) return 0;
-    for (int i = 0; i < LOOK_AGAIN; i++) weft__cpu_relax();
+    for (int i = 0; i < LOOK_AGAIN && weft__rt.search > 0; i++) weft__cpu_relax(); /* not in strict zero-spin mode */
     look(v, &b);
     if (ring_waits(&a, &b)) {
         weft__task *t = weft__ring_steal(s, v);

@@ -19,7 +19,7 @@ int weft__runtime_phase(void) {
     return weft__load(&weft__rt.phase, seq_cst); /* pairs with the stores below; with foreign_spawned before it */
 }
 
-static bool change_phase(int from, int to) {
+static bool change_phase(uint32_t from, uint32_t to) {
     bool won = weft__cas(&weft__rt.phase, &from, to, seq_cst); /* as above */
     if (won) weft__futex_wake(&weft__rt.phase, INT32_MAX);     /* those who wait for the end */
     return won;

@@ -180,25 +180,25 @@ static int spawn_outside(weft__scope *home, const order *o) {
 
 /* ---- names, handles, large arguments ---- */
 
+static weft__slab extras = {.size = sizeof(weft__extra)}; /* type-stable: weft_dump may look at a name at any time */
+
 weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *args, size_t size) {
-    weft__extra *x = weft__calloc(1, sizeof *x);
-    if (!x) return NULL;
-    x->handle = handle;
-    if (name) snprintf(x->name, sizeof x->name, "%s", name);
-    if (args) {
-        x->args = weft__malloc(size);
-        if (!x->args) {
-            weft__free(x);
-            return NULL;
-        }
-        memcpy(x->args, args, size);
+    void *copy = args ? weft__malloc(size) : NULL;
+    weft__extra *x = args && !copy ? NULL : weft__slab_get(&extras);
+    if (!x) {
+        weft__free(copy);
+        return NULL;
     }
+    if (copy) memcpy(copy, args, size);
+    x->handle = handle;
+    x->args = copy;
+    snprintf(x->name, sizeof x->name, "%s", name ? name : "");
     return x;
 }
 
 void weft__extra_free(weft__extra *x) {
     weft__free(x->args);
-    weft__free(x);
+    weft__slab_put(&extras, x);
 }
 
 static int spawn_extra(weft__scope *home, order *o) {

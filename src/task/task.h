@@ -64,8 +64,9 @@ struct weft_task {
     void *slab_link[2];
 };
 
-/* What few tasks have. On the heap. */
+/* What few tasks have. In type-stable memory. */
 struct weft__extra {
+    void *slab_link[2];
     weft_task *handle; /* or NULL */
     void *args;        /* copied arguments that do not fit into the record, or NULL */
     char name[32];     /* "" = none */
