@@ -60,8 +60,7 @@ void wb_report(const struct wb_mark *m, const struct wb_args *a, const char *nam
     bn_out(line, (double)(now.sleeps - m->stats.sleeps), "sleeps");
 }
 
-void wb_must(int rc, const char *what) {
-    if (rc >= 0) return;
+void wb_failed(int rc, const char *what) {
     fprintf(stderr, "weftbench: %s: %s\n", what, weft_strerror(rc));
     exit(1);
 }
