@@ -22,6 +22,8 @@
  *  I2  A worker is on the list from the moment it gave up its slot until it has one again; whoever takes it off gives it one.
  *  I3  A slot on the list has empty queues (its timers are the sentry's), unless it was taken away and no worker could be had.
  *  I4  searching counts workers with w->searching, plus the one that is being woken.
+ *  I5  Who wanted to wake somebody and finds nobody stops counting as a searcher under the lock: whoever relied on it made its work
+ *      before, and the next worker to publish itself idle, under the same lock, sees it. (Outside the lock a wake-up was lost.)
  *
  * Rejected: a bit for each sleeping worker with the slot kept (a worker back from a long call could not have it); waking for
  * each `next` (8 us for the waker, for work that it does itself within one). */
@@ -127,15 +129,16 @@ static bool unwatched(void) {
 }
 
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
-static void not_started(weft__slot *s) {
+static void not_started(weft__slot *s, bool searching) {
     weft__lock_take(&idle.lock);
     if (s) slot_push(s);
+    if (searching) weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     idle.retry = weft__os_now() + RETRY;
     weft__lock_leave(&idle.lock);
 }
 
 static void start_spare(void) {
-    if (weft__worker_start(NULL, false) < 0) not_started(NULL);
+    if (weft__worker_start(NULL, false) < 0) not_started(NULL, false);
 }
 
 /* Out of a deep sleep of all: the sentry has to nap from now on. Whom to kick, after the lock is left; under the lock. */
@@ -148,36 +151,33 @@ static weft__worker *undeep(weft__worker *awake) {
 typedef struct {
     weft__slot *slot;
     weft__worker *worker, *sentry;
-    bool spare, none; /* none: there is no idle slot */
+    bool spare;
 } pair;
 
-/* A slot and a worker for it; no worker: one is to be started. No slot: nobody can be woken. */
+/* A slot and a worker for it; no worker: one is to be started. No slot: nobody can be woken, and we are no searcher any more. */
 static pair take_pair(void) {
     pair p = {0};
     weft__lock_take(&idle.lock);
-    p.none = !idle.slots;
     if (idle.workers || may_start()) p.slot = slot_pop(NULL);
     if (p.slot) {
         p.worker = worker_pop();
         p.sentry = undeep(p.worker);
         p.spare = p.worker && unwatched();
+    } else {
+        weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     }
     weft__lock_leave(&idle.lock);
     return p;
 }
 
-/* True: somebody was woken, or there is nobody; false: look again. */
-static bool wake(weft__slot *by) {
+void weft__wake_one(weft__slot *by) {
     int32_t none = 0;
-    if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return true; /* I4; the searcher will find it */
+    if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return; /* I4; the searcher will find it */
     pair p = take_pair();
-    if (p.slot && !p.worker && weft__worker_start(p.slot, true) < 0) {
-        not_started(p.slot);
-        p.slot = NULL;
-    }
-    if (!p.slot) {
-        weft__sub(&weft__rt.searching, 1, seq_cst); /* whoever relied on us searching must be made up for */
-        return !p.none || weft__load(&weft__rt.idle, seq_cst) == 0 || !weft__idle_work_waits(NULL, 1);
+    if (!p.slot) return;
+    if (!p.worker && weft__worker_start(p.slot, true) < 0) {
+        not_started(p.slot, true);
+        return;
     }
     if (by)
         weft__store(&by->wakes, weft__load(&by->wakes, relaxed) + 1, relaxed); /* a counter */
@@ -186,12 +186,6 @@ static bool wake(weft__slot *by) {
     if (p.worker) give(p.worker, p.slot, true);
     if (p.sentry) weft__worker_kick(p.sentry);
     if (p.spare) start_spare();
-    return true;
-}
-
-void weft__wake_one(weft__slot *by) {
-    while (!wake(by)) {
-    }
 }
 
 void weft__work_injected(void) {
@@ -352,7 +346,7 @@ void weft__idle_slot_give(weft__slot *s) {
     if (w) {
         give(w, s, false);
     } else if (weft__worker_start(s, false) < 0) {
-        not_started(s);
+        not_started(s, false);
     }
 }
 

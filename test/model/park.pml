@@ -10,14 +10,15 @@
  *     interrupter  w = wait_lock; if w: lock w; queued && wait_lock == w: dequeue, queued = 0, result; unlock
  *     resumed      wait_lock = none; stops the timer
  * MULTI wait (select; sleep is a select over nothing).  One CAS on `state` arbitrates:
- *     waiter       entry check; state = PARKING; [arm timer]; lock all; FENCE; cancelled? ready? -> state = RUNNING
+ *     waiter       entry check; [arm timer]; state = PARKING; lock all; FENCE; cancelled? ready? fired? -> state = RUNNING
  *                  else one waiter record per channel, leave the stack with the locks held
  *     next context state = PARKED, then unlock all
  *     claimer      under c's lock: dequeue, CAS(state, PARKED, CLAIMED): won = serve it, lost = drop the record
  *     interrupter  PARKING: wait;  PARKED: CAS to CLAIMED, result, make ready;  else nothing
  *     resumed      withdraws the remaining records under each channel's lock, state = RUNNING, stops the timer
- * timer            under the wheel's lock: fired = 1, then interrupts; stopping takes that lock
- * canceller        cancelled = 1; epoch++; FENCE; then interrupts the tasks of the scope, under the scope's lock
+ * timer            under the wheel's lock: fired = 1; FENCE; then interrupts; stopping takes that lock
+ * canceller        cancelled = 1; epoch++; FENCE; then interrupts the tasks of the scope, under the scope's lock; with
+ *                  -DCANCEL_BY_TIMER also under the wheel's lock (a scope's deadline): so nobody may want that one in PARKING
  *
  * Memory.  The waiter's plain stores to wait_lock and state, the canceller's to cancelled and the timer's to fired
  * sit in store buffers sb[] that drain at any later time: in FIFO order (TSO), or with -DWEAK in any order that keeps
@@ -35,7 +36,8 @@
  *   M_NORECHECK     no epoch check after the lock            M_LOOKFIRST    canceller looks, then epoch++
  *   M_FLAGFIRST     entry check: flag first, then epoch      M_PLAINEPOCH   epoch++ is a plain store
  *   M_LOOKQUEUED    queued read outside the lock decides     M_NOLOCKCHECK  no re-check of queued under the lock
- *   M_NOFIRED       waiter ignores a timer already fired     M_ARMFIRST     timer armed before wait_lock is stored
+ *   M_NOFIRED       waiter ignores a timer already fired     M_NOTIMERFENCE timer: no fence between fired and the look
+ *   M_ARMPARKING    select arms its timer while PARKING (with CANCEL_BY_TIMER: deadlock)
  *   M_NOSTOP        timer not stopped before returning       M_STOPFIRST    select stops its timer while PARKING
  *   M_UNLOCKFIRST   waiter unlocks before leaving its stack  M_POLLFIRST    wheel's lock before post-switch
  *   M_NOCAS         claimer of a select without the CAS      M_UNLOCKBEFOREPARKED  post-switch action in wrong order
@@ -248,13 +250,8 @@ again:
   fi;
 
 single:
-#ifdef M_ARMFIRST
   arm();
   STORE(me, A_WL, c);
-#else
-  STORE(me, A_WL, c);
-  arm();
-#endif
   lock(me, c);
   FENCE_WAITER(me);
   was_cancelled();
@@ -284,14 +281,22 @@ single_out:
   goto done;
 
 multi:
+#ifdef M_ARMPARKING
   STORE(me, A_ST, PARKING);
   arm();
+#else
+  arm();
+  STORE(me, A_ST, PARKING);
+#endif
   lock(me, c); lock(me, c2);
   FENCE_WAITER(me);
   was_cancelled();
   if :: skip; try_case(c, d); try_case(c2, d2)
      :: skip; try_case(c2, d2); try_case(c, d)
   fi;
+#ifndef M_NOFIRED
+  if :: res == R_NONE && dl && fired[me] -> res = R_TIMEDOUT :: else fi;
+#endif
   if :: res != R_NONE ->
         unlock(c); unlock(c2);
 #ifdef M_STOPFIRST
@@ -313,13 +318,16 @@ multi:
   goto done;
 
 sleep:
+  arm();
   STORE(me, A_ST, PARKING);
-  atomic { LOCK_DRAINS(me) && !wheel -> wheel = 1 }
-  armed[me] = 1; fired[me] = 0;
-  FENCE_WAITER(me);
+#ifndef M_NOSLEEPFENCE
+  DRAINED(me);                               /* a real fence everywhere: there is no lock to lean on */
+#endif
   was_cancelled();
-  if :: res != R_NONE -> armed[me] = 0; wheel = 0; STORE(me, A_ST, RUNNING); goto done :: else fi;
-  wheel = 0;
+#ifndef M_NOFIRED
+  if :: res == R_NONE && fired[me] -> res = R_TIMEDOUT :: else fi;
+#endif
+  if :: res != R_NONE -> STORE(me, A_ST, RUNNING); disarm(); goto done :: else fi;
   atomic { assert(DRAINED(me)); onstack[me] = 0; post_req[me] = 2 }
   atomic { ready[me] -> ready[me] = 0; onstack[me] = 1; res = result[me]; assert(won[me]) }
   STORE(me, A_ST, RUNNING);
@@ -421,6 +429,9 @@ proctype timer(byte t) {
   do
   :: atomic { armed[t] && !wheel -> wheel = 1; armed[t] = 0; assert(inop[t]); went_off[t] = 1 }
      STORE(CPU_TIMER, A_FIRED, t);
+#ifndef M_NOTIMERFENCE
+     DRAINED(CPU_TIMER);
+#endif
      interrupt(t, R_TIMEDOUT, CPU_TIMER);
      atomic { DRAINED(CPU_TIMER) -> assert(inop[t]); wheel = 0 }
   :: over == NT && !armed[t] -> break
@@ -428,6 +439,9 @@ proctype timer(byte t) {
 
 proctype canceller() {
   byte st, w, t;
+#ifdef CANCEL_BY_TIMER
+  atomic { !wheel -> wheel = 1 }
+#endif
   atomic { !scope_lock -> scope_lock = 1 }
 #ifndef M_LOOKFIRST
   STORE(CPU_CANCELLER, A_CANCELLED, 1);
@@ -444,7 +458,11 @@ proctype canceller() {
   STORE(CPU_CANCELLER, A_CANCELLED, 1);
   STORE(CPU_CANCELLER, A_EPOCH, 0);
 #endif
-  scope_lock = 0 }
+  scope_lock = 0;
+#ifdef CANCEL_BY_TIMER
+  wheel = 0
+#endif
+}
 
 proctype other_scope() { epoch++ }           /* the cancellation of somebody else */
 
