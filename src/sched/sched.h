@@ -40,8 +40,10 @@ enum {
 
 /* What a task needs. */
 typedef struct weft__shape {
-    uint32_t size_class; /* of its stack */
-    uint32_t args;       /* bytes of copied arguments */
+    uint16_t size_class; /* of its stack */
+    uint16_t args;       /* bytes of copied arguments */
+    uint32_t epoch; /* its scope was not cancelled up to this one (the low half; it would take 2^32 cancellations while the task
+                            waits to be started to be mistaken); 0 = not known */
 } weft__shape;
 
 /* A task that has not started: a record without a stack. */

@@ -10,7 +10,8 @@
 WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
     t->b.linked = f->home == &weft__root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE;
     t->b.scope = t->b.home = f->home;
-    weft__store(&t->b.epoch, 0, relaxed); /* its first wait looks at its scope */
+    uint64_t epoch = weft__load(&weft__rt.epoch, relaxed); /* unchanged since it was spawned: nothing to look at */
+    weft__store(&t->b.epoch, (uint32_t)epoch == f->shape.epoch ? epoch : 0, relaxed);
     t->fn = f->fn;
     t->arg = f->arg;
     t->id = weft__load(&f->id, relaxed);

@@ -82,17 +82,26 @@ WEFT_INLINE uint64_t next_id(weft__slot *s) {
     return s->last_id += weft__rt.id_step;
 }
 
-/* The record, from the order. */
-WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_t id) {
+/* Small arguments are copied word by word, without a call. */
+WEFT_INLINE void copy_args(char *to, const char *from, size_t n) {
+    if (unlikely(n % 8)) {
+        memcpy(to, from, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i += 8) memcpy(to + i, from + i, 8);
+}
+
+/* The record, from the order. `epoch`: the scope was looked at, and not cancelled up to then. */
+WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_t id, uint64_t epoch) {
     weft__store(&f->id, id, relaxed); /* published with the record */
     f->fn = o->fn;
     f->arg = o->arg;
     f->home = home;
     f->site = o->site;
     f->extra = o->extra;
-    f->shape = (weft__shape){.size_class = (uint32_t)o->size_class, .args = (uint32_t)o->copy_size};
+    f->shape = (weft__shape){(uint16_t)o->size_class, (uint16_t)o->copy_size, (uint32_t)epoch};
     if (o->copy_size) {
-        memcpy(f->copy, o->copy, o->copy_size);
+        copy_args(f->copy, o->copy, o->copy_size);
         f->arg = f->copy;
     }
     if (o->extra && o->extra->handle) o->extra->handle->id = id;
@@ -130,7 +139,10 @@ WEFT_INLINE bool closed(weft__scope *home, weft__block *me) {
 
 WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     weft__slot *s = weft__enter();
-    if (unlikely(!s)) return spawn_outside(home, o);
+    if (unlikely(!s)) {
+        order outside = *o; /* a copy, so that in here the order need not be in memory */
+        return spawn_outside(home, &outside);
+    }
     weft__block *me = &weft__cur(weft__self())->b;
     if (unlikely(closed(home, me))) return refused(home, WEFT_ECANCELED, s);
     weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
@@ -138,7 +150,7 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
         if (f) weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
         return refused(home, WEFT_ENOMEM, s);
     }
-    fill(f, home, o, next_id(s));
+    fill(f, home, o, next_id(s), weft__load(&me->epoch, relaxed));
     count(s, home, me);
     return push_and_leave(weft__self(), s, f);
 }
@@ -149,7 +161,7 @@ static int enqueue_outside(weft__scope *home, const order *o) {
     weft__fresh *f = weft__slab_get(&weft__rt.fresh_slab);
     if (!f) return WEFT_ENOMEM;
     uint64_t n = weft__add(&weft__rt.foreign_id, 1, relaxed) + 1;
-    fill(f, home, o, n * weft__rt.id_step);
+    fill(f, home, o, n * weft__rt.id_step, 0);
     if (home->owner == weft__thread_block())
         home->spawned++;
     else if (home->owner)
@@ -256,7 +268,8 @@ int weft_spawn(weft_scope *scope, weft_fn *fn, void *arg) {
         s->fresh.first && home->owner == me && weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!common)) return spawn_plain(home, fn, arg, CALLER);
     weft__fresh *f = weft__cache_pop(&weft__rt.fresh_slab, &s->fresh);
-    fill(f, home, &(order){.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER}, next_id(s));
+    fill(f, home, &(order){.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER}, next_id(s),
+         weft__load(&me->epoch, relaxed));
     home->spawned++;
     return push_and_leave(w, s, f);
 }
