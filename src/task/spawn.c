@@ -99,7 +99,9 @@ WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_
     f->home = home;
     f->site = o->site;
     f->extra = o->extra;
-    f->shape = (weft__shape){(uint16_t)o->size_class, (uint16_t)o->copy_size, (uint32_t)epoch};
+    f->shape.size_class = (uint16_t)o->size_class;
+    f->shape.args = (uint16_t)o->copy_size;
+    f->shape.epoch = (uint32_t)epoch;
     if (o->copy_size) {
         copy_args(f->copy, o->copy, o->copy_size);
         f->arg = f->copy;
@@ -219,10 +221,9 @@ static int spawn_extra(weft__scope *home, order *o) {
     return err;
 }
 
-static int spawn_copy(weft__scope *home, weft_fn *fn, const void *arg, size_t size, void *site) {
-    order o = {.fn = fn, .copy = arg, .copy_size = size, .size_class = weft__rt.size_class, .site = site};
-    if (size <= WEFT_FRESH_ARGS) return spawn(home, &o);
-    o.copy_size = 0;
+/* Arguments that do not fit into the record. */
+static WEFT_COLD int spawn_large(weft__scope *home, weft_fn *fn, const void *arg, size_t size, void *site) {
+    order o = {.fn = fn, .size_class = weft__rt.size_class, .site = site};
     o.extra = weft__extra_new(NULL, NULL, arg, size);
     if (!o.extra) {
         weft__slot *s = weft__enter();
@@ -252,30 +253,47 @@ int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_op
 
 /* ---- the public functions ---- */
 
-static WEFT_NOINLINE int spawn_plain(weft__scope *home, weft_fn *fn, void *arg, void *site) {
-    order o = {.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = site};
+static WEFT_NOINLINE int spawn_slow(weft__scope *home, weft_fn *fn, void *arg, const void *copy, size_t size, void *site) {
+    if (size > WEFT_FRESH_ARGS) return spawn_large(home, fn, copy, size, site);
+    order o = {.fn = fn, .arg = arg, .copy = copy, .copy_size = size, .size_class = weft__rt.size_class, .site = site};
     return spawn(home, &o);
 }
 
-/* The common case written out: the opener spawns, a record is at hand. Everything else takes the general way. */
-int weft_spawn(weft_scope *scope, weft_fn *fn, void *arg) {
-    weft__scope *home = weft__scope_of(scope);
+/* The common case written out: the opener spawns, or anybody into the root; a record is at hand. Everything else takes the
+ * general way. */
+WEFT_INLINE int spawn_fast(const bool root, weft__scope *home, weft_fn *fn, void *arg, const void *copy, size_t size,
+                           void *site) {
     weft__worker *w;
     weft__slot *s;
-    if (unlikely(!weft__enter_fast(&w, &s))) return spawn_plain(home, fn, arg, CALLER);
+    if (unlikely(!weft__enter_fast(&w, &s) || size > WEFT_FRESH_ARGS)) return spawn_slow(home, fn, arg, copy, size, site);
     weft__block *me = &weft__cur(w)->b;
-    bool common =
-        s->fresh.first && home->owner == me && weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
-    if (unlikely(!common)) return spawn_plain(home, fn, arg, CALLER);
+    uint64_t epoch = weft__load(&me->epoch, relaxed);
+    bool common = s->fresh.first && (root || home->owner == me) && epoch == weft__load(&weft__rt.epoch, relaxed);
+    if (unlikely(!common)) return spawn_slow(home, fn, arg, copy, size, site);
     weft__fresh *f = weft__cache_pop(&weft__rt.fresh_slab, &s->fresh);
-    fill(f, home, &(order){.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER}, next_id(s),
-         weft__load(&me->epoch, relaxed));
-    home->spawned++;
+    order o = {.fn = fn, .arg = arg, .copy = copy, .copy_size = size, .size_class = weft__rt.size_class, .site = site};
+    fill(f, home, &o, next_id(s), epoch);
+    if (root)
+        weft__root_spawned(s);
+    else
+        home->spawned++;
     return push_and_leave(w, s, f);
 }
 
+int weft_spawn(weft_scope *s, weft_fn *fn, void *arg) {
+    return spawn_fast(false, weft__scope_of(s), fn, arg, NULL, 0, CALLER);
+}
+
 int weft_spawn_copy(weft_scope *s, weft_fn *fn, const void *arg, size_t size) {
-    return spawn_copy(weft__scope_of(s), fn, arg, size, CALLER);
+    return spawn_fast(false, weft__scope_of(s), fn, NULL, arg, size, CALLER);
+}
+
+int weft_go(weft_fn *fn, void *arg) {
+    return spawn_fast(true, &weft__root, fn, arg, NULL, 0, CALLER);
+}
+
+int weft_go_copy(weft_fn *fn, const void *arg, size_t size) {
+    return spawn_fast(true, &weft__root, fn, NULL, arg, size, CALLER);
 }
 
 int weft_spawn_opts(weft_scope *s, weft_fn *fn, void *arg, const weft_task_opts *opts) {
@@ -293,13 +311,4 @@ int weft_spawnf(weft_scope *s, weft_fn *fn, void *arg, const char *fmt, ...) {
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
     return spawn_named(weft__scope_of(s), fn, arg, name, weft__rt.size_class, CALLER);
-}
-
-int weft_go(weft_fn *fn, void *arg) {
-    order o = {.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = CALLER};
-    return spawn(&weft__root, &o);
-}
-
-int weft_go_copy(weft_fn *fn, const void *arg, size_t size) {
-    return spawn_copy(&weft__root, fn, arg, size, CALLER);
 }
