@@ -11,6 +11,9 @@
 
 #define CALLER __builtin_return_address(0)
 
+/* The runtime's own class; a plain thread knows it only once it knows that the runtime runs. */
+enum { DEFAULT_CLASS = -2 };
+
 /* What is to be spawned. */
 typedef struct {
     weft_fn *fn;
@@ -99,7 +102,7 @@ WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_
     f->home = home;
     f->site = o->site;
     f->extra = o->extra;
-    f->shape.size_class = (uint16_t)o->size_class;
+    f->shape.size_class = (uint16_t)(o->size_class == DEFAULT_CLASS ? weft__rt.size_class : o->size_class);
     f->shape.args = (uint16_t)o->copy_size;
     f->shape.epoch = (uint32_t)epoch;
     if (o->copy_size) {
@@ -223,7 +226,7 @@ static int spawn_extra(weft__scope *home, order *o) {
 
 /* Arguments that do not fit into the record. */
 static WEFT_COLD int spawn_large(weft__scope *home, weft_fn *fn, const void *arg, size_t size, void *site) {
-    order o = {.fn = fn, .size_class = weft__rt.size_class, .site = site};
+    order o = {.fn = fn, .size_class = DEFAULT_CLASS, .site = site};
     o.extra = weft__extra_new(NULL, NULL, arg, size);
     if (!o.extra) {
         weft__slot *s = weft__enter();
@@ -244,9 +247,9 @@ static int spawn_named(weft__scope *home, weft_fn *fn, void *arg, const char *na
 }
 
 int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_opts *opts, void *site) {
-    order o = {.fn = fn, .arg = arg, .size_class = weft__rt.size_class, .site = site};
+    order o = {.fn = fn, .arg = arg, .size_class = DEFAULT_CLASS, .site = site};
     if (opts && opts->stack_size) o.size_class = weft__stack_class(opts->stack_size);
-    if (o.size_class < 0) return WEFT_EINVAL;
+    if (o.size_class == -1) return WEFT_EINVAL;
     o.extra = weft__extra_new(h, opts ? opts->name : NULL, NULL, 0);
     return o.extra ? spawn_extra(&h->scope, &o) : WEFT_ENOMEM;
 }
@@ -255,7 +258,7 @@ int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_op
 
 static WEFT_NOINLINE int spawn_slow(weft__scope *home, weft_fn *fn, void *arg, const void *copy, size_t size, void *site) {
     if (size > WEFT_FRESH_ARGS) return spawn_large(home, fn, copy, size, site);
-    order o = {.fn = fn, .arg = arg, .copy = copy, .copy_size = size, .size_class = weft__rt.size_class, .site = site};
+    order o = {.fn = fn, .arg = arg, .copy = copy, .copy_size = size, .size_class = DEFAULT_CLASS, .site = site};
     return spawn(home, &o);
 }
 
@@ -298,8 +301,8 @@ int weft_go_copy(weft_fn *fn, const void *arg, size_t size) {
 
 int weft_spawn_opts(weft_scope *s, weft_fn *fn, void *arg, const weft_task_opts *opts) {
     if (!opts) return weft_spawn(s, fn, arg);
-    int cls = opts->stack_size ? weft__stack_class(opts->stack_size) : weft__rt.size_class;
-    if (cls >= 0) return spawn_named(weft__scope_of(s), fn, arg, opts->name, cls, CALLER);
+    int cls = opts->stack_size ? weft__stack_class(opts->stack_size) : DEFAULT_CLASS;
+    if (cls != -1) return spawn_named(weft__scope_of(s), fn, arg, opts->name, cls, CALLER);
     weft__slot *slot = weft__enter();
     return refused(weft__scope_of(s), WEFT_EINVAL, slot);
 }
@@ -310,5 +313,5 @@ int weft_spawnf(weft_scope *s, weft_fn *fn, void *arg, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
-    return spawn_named(weft__scope_of(s), fn, arg, name, weft__rt.size_class, CALLER);
+    return spawn_named(weft__scope_of(s), fn, arg, name, DEFAULT_CLASS, CALLER);
 }
