@@ -38,7 +38,7 @@ WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, w
     weft__run_post(w);
 }
 
-static void post_ring(weft__slot *s, void *t) {
+void weft__post_ring(weft__slot *s, void *t) {
     weft__ring_push(s, t);
     weft__work_made(s);
 }
@@ -49,7 +49,7 @@ WEFT_INLINE void yield(weft__slot *s) {
     weft__work k = weft__pick(s);
     if (!k && s->rounds > 0) return; /* nobody else */
     if (weft__rt.many) {
-        w->post = post_ring;
+        w->post = weft__post_ring;
         w->post_arg = weft__cur(w);
     } else {
         weft__ring_push(s, weft__cur(w)); /* R4: nobody can take it while we still stand on its stack */

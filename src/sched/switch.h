@@ -77,6 +77,9 @@ WEFT_INLINE void *weft__destination(weft__worker *w, weft__task *t, weft__bounds
  * caller of weft__ctx_swap besides the worker's loop. */
 void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k);
 
+/* Behind a task that steps back for others. */
+void weft__post_ring(weft__slot *s, void *task);
+
 /* Leaves the current task; `post` runs behind it. */
 WEFT_INLINE void weft__park(weft__worker *w, weft__slot *s, weft__post *post, void *arg) {
     w->post = post;

@@ -36,11 +36,6 @@ static WEFT_COLD bool made_a_storm(weft__slot *s, weft__task *me) {
     return storm;
 }
 
-static void post_ring(weft__slot *s, void *t) {
-    weft__ring_push(s, t);
-    weft__work_made(s);
-}
-
 /* Lets some of the children run; returns the slot we are on then. */
 static weft__slot *step_back(weft__slot *s) {
     weft__worker *w = weft__self();
@@ -49,7 +44,7 @@ static weft__slot *step_back(weft__slot *s) {
     weft__fresh *f = weft__deque_take(s);
     if (!f) return s;
     s->boost = WEFT_DEQUE / 2;
-    w->post = post_ring;
+    w->post = weft__post_ring;
     w->post_arg = weft__cur(w);
     weft__switch(w, s, weft__cur(w), weft__work_fresh(f));
     s = weft__here(weft__self()); /* H9 */
