@@ -351,10 +351,15 @@ void weft__idle_slot_give(weft__slot *s) {
 }
 
 void weft__idle_kick(void) {
-    weft__lock_take(&idle.lock);
-    weft__worker *w = idle.sentry;
-    weft__lock_leave(&idle.lock);
-    if (w) weft__worker_kick(w);
+    weft__foreign_enter(); /* before the look at the phase; pairs with weft_stop, which frees the workers */
+    uint32_t phase = weft__load(&weft__rt.phase, seq_cst);
+    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) {
+        weft__lock_take(&idle.lock);
+        weft__worker *w = idle.sentry;
+        weft__lock_leave(&idle.lock);
+        if (w) weft__worker_kick(w);
+    }
+    weft__foreign_leave();
 }
 
 void weft__idle_close(void) {

@@ -175,6 +175,9 @@ typedef struct weft__inject {
     void *head, *tail;      /* weft__task or weft__fresh, linked through `link`; under lock */
 } weft__inject;
 
+/* weft__rt.phase; the transitions are in runtime.c. */
+enum { WEFT_PHASE_NONE, WEFT_PHASE_STARTING, WEFT_PHASE_CLOSING, WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING };
+
 /* The runtime. */
 struct weft__rt {
     /* Read often, written seldom. */

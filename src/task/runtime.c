@@ -174,7 +174,10 @@ static int drain(weft_deadline deadline) {
     weft__heavy_barrier();
     for (;;) {
         uint32_t seen = weft__load(&weft__rt.drained, acquire); /* pairs with weft__root_drained */
-        if (!weft__root_alive()) return 0;
+        weft__foreign_enter(); /* another stopper may be about to close: then there is nothing to look at */
+        bool over = weft__runtime_phase() != WEFT_PHASE_STOPPING || !weft__root_alive();
+        weft__foreign_leave();
+        if (over) return 0;
         if (deadline.ns && deadline.ns <= weft__clock_now()) return WEFT_ETIMEDOUT;
         weft__futex_wait(&weft__rt.drained, seen, deadline.ns);
     }
@@ -182,7 +185,9 @@ static int drain(weft_deadline deadline) {
 
 /* Nothing is alive, and no plain thread gets in any more. */
 static void close_runtime(void) {
-    while (weft__load(&weft__rt.foreign_inside, acquire)) sched_yield(); /* on their way out; pairs with weft__foreign_leave */
+    weft__root_drained(); /* other stoppers */
+    while (weft__load(&weft__rt.foreign_inside, seq_cst))
+        sched_yield(); /* on their way out; pairs with weft__foreign_enter, leave */
     weft__workers_stop();
     weft__clock_moved = NULL;
     weft__idle_close();
@@ -193,9 +198,12 @@ static void close_runtime(void) {
 
 int weft_stop(weft_deadline deadline) {
     if (weft__self() != &weft__nobody) return WEFT_EINVAL;
+    weft__foreign_enter(); /* another stopper must not close while we go through the stacks */
     if (change_phase(WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING)) weft__root_cancel();
-    if (weft__runtime_phase() < WEFT_PHASE_RUNNING) return WEFT_ETERMINATED;
-    int err = weft__runtime_phase() == WEFT_PHASE_STOPPING ? drain(deadline) : 0;
+    weft__foreign_leave();
+    int phase = weft__runtime_phase();
+    if (phase == WEFT_PHASE_NONE || phase == WEFT_PHASE_STARTING) return WEFT_ETERMINATED;
+    int err = drain(deadline);
     if (err) return err;
     if (change_phase(WEFT_PHASE_STOPPING, WEFT_PHASE_CLOSING)) {
         close_runtime();

@@ -125,7 +125,6 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s);
 
 /* ---- runtime.c ---- */
 
-enum { WEFT_PHASE_NONE, WEFT_PHASE_STARTING, WEFT_PHASE_CLOSING, WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING };
 /* Timers of those who have no slot. */
 weft__wheel *weft__outside_wheel(void);
 int weft__runtime_phase(void);

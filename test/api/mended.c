@@ -95,6 +95,38 @@ TEST(mended, a_threads_scope_with_a_deadline_may_outlive_the_runtime) {
     CHECK_EQ(weft_scope_end(&s), 0);
 }
 
+static void *stop_too(void *arg) {
+    (void)arg;
+    int r = weft_stop(WEFT_FOREVER);
+    CHECK(r == 0 || r == WEFT_ETERMINATED);
+    return NULL;
+}
+
+static void *open_timed_scopes(void *arg) {
+    (void)arg;
+    while (!atomic_load(&over)) {
+        weft_scope s;
+        weft_scope_begin(&s, &(weft_scope_opts){.deadline = weft_after(HOUR)});
+        (void)weft_scope_end(&s);
+    }
+    return NULL;
+}
+
+TEST(mended, two_threads_stop_at_once) {
+    for (long i = test_scale(300, 20); i > 0; i--) {
+        pthread_t t;
+        CHECK_EQ(weft_start(&(weft_config){.workers = 2}), 0);
+        CHECK_EQ(weft_go(wait_for_ever, NULL), 0);
+        CHECK_EQ(pthread_create(&t, NULL, stop_too, NULL), 0);
+        stop_too(NULL);
+        pthread_join(t, NULL);
+    }
+}
+
+TEST(mended, threads_open_scopes_with_deadlines_while_the_runtime_starts_and_stops) {
+    start_and_stop_beside(open_timed_scopes);
+}
+
 static int run_inside_until_stopped(void *arg) {
     (void)arg;
     while (!weft_cancelled()) weft_yield();
