@@ -26,7 +26,7 @@
  *  P5  Nobody takes an object's lock while holding a run queue, and nobody holds two objects' locks except select, which takes them
  *      in the order of their addresses. Order: timer wheel < scope < object < idle list.
  *
- * Rejected: a CAS for every wake (6 ns each, ping-pong 51 -> 63 ns); unlocking before the switch with a "leaving" state (one more
+ * Rejected: a CAS for every wake (about 6 ns each in the prototype); unlocking before the switch with a "leaving" state (one more
  * atomic exchange for each park); hazard pointers for wait_lock (a fence for each park). */
 #ifndef WEFT_SRC_PARK_H
 #define WEFT_SRC_PARK_H

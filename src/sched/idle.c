@@ -280,7 +280,7 @@ static bool neglected(void) {
 static weft__slot *sleep_until_given(weft__worker *w) {
     weft__slot *s;
     while (!(s = take_given(w))) {
-        if (weft__load(&weft__rt.stopping, acquire)) return NULL; /* pairs with weft__idle_stop */
+        if (weft__load(&weft__rt.stopping, acquire)) return NULL; /* pairs with weft__workers_stop */
         int64_t until = sleep_until(w);
         if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
         weft__futex_wait(&w->wake, 0, until);
