@@ -2,6 +2,7 @@
 #include "os/os.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -34,7 +35,10 @@ int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const cha
 }
 
 int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline) {
-    if (weft__fault()) return 0; /* as if interrupted */
+    if (weft__fault()) { /* as if interrupted, which takes a trip to the kernel: a loop of these must not keep others from a lock */
+        sched_yield();
+        return 0;
+    }
     if (deadline < 0) return -ETIMEDOUT;
     struct timespec at = {(time_t)(deadline / WEFT_SECOND), (long)(deadline % WEFT_SECOND)};
     /* The bitset form takes an absolute time on the monotonic clock, so a late or repeated wait does not drift. */
