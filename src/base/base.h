@@ -16,6 +16,7 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+#define weft__assume(x) ((x) ? (void)0 : __builtin_unreachable())
 #define WEFT_COLD __attribute__((noinline, cold))
 #define WEFT_NOINLINE __attribute__((noinline))
 #define WEFT_INLINE static inline __attribute__((always_inline))

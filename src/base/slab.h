@@ -37,25 +37,30 @@ WEFT_COLD void weft__cache_spill(weft__slab *s, weft__cache *c);
 /* Gives everything back: the slot ends. */
 void weft__cache_flush(weft__slab *s, weft__cache *c);
 
-/* From a cache that is not empty. */
-WEFT_INLINE void *weft__cache_pop(weft__slab *s, weft__cache *c) {
+/* From a cache that is not empty. `link_at` is the slab's; where the caller knows it as a constant it is not looked up. (An array of
+ * pointers instead of the list was slower by 1 ns a spawn.) */
+WEFT_INLINE void *weft__cache_pop(weft__cache *c, size_t link_at) {
     void *obj = c->first;
-    c->first = *weft__slab_link(s, obj);
+    memcpy(&c->first, (char *)obj + link_at, sizeof c->first);
     c->count--;
     return obj;
+}
+/* Into a cache that has room. */
+WEFT_INLINE void weft__cache_push(weft__cache *c, void *obj, size_t link_at) {
+    memcpy((char *)obj + link_at, &c->first, sizeof c->first);
+    c->first = obj;
+    c->count++;
 }
 
 /* NULL: no memory. Memory never used before is zero. */
 WEFT_INLINE void *weft__cache_get(weft__slab *s, weft__cache *c) {
     if (unlikely(!c->first) && !weft__cache_refill(s, c)) return NULL;
-    return weft__cache_pop(s, c);
+    return weft__cache_pop(c, s->link_at);
 }
 
 WEFT_INLINE void weft__cache_put(weft__slab *s, weft__cache *c, void *obj) {
     if (unlikely(c->count >= WEFT_MAGAZINE)) weft__cache_spill(s, c);
-    *weft__slab_link(s, obj) = c->first;
-    c->first = obj;
-    c->count++;
+    weft__cache_push(c, obj, s->link_at);
 }
 
 /* The same without a cache, for threads that have no slot. */

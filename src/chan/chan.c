@@ -94,12 +94,6 @@ WEFT_INLINE void enqueue(weft_chan *c, int what, void *elem, weft__block *b, wef
     weft__queue_add(what == SEND ? &c->senders : &c->receivers, x);
 }
 
-static WEFT_NOINLINE int done_and_wake(weft__block *wake, weft__slot *s) {
-    weft__resume(wake, s);
-    weft__leave();
-    return 0;
-}
-
 /* The general case: a deadline, a plain thread, a contended lock, large elements, a block that cancellation cannot find yet. The lock
  * is not held. */
 static WEFT_NOINLINE int operate_slow(weft_chan *c, int what, void *elem, weft_deadline deadline) {
@@ -130,13 +124,8 @@ static WEFT_NOINLINE int operate_slow(weft_chan *c, int what, void *elem, weft_d
     return r;
 }
 
-static void post_unlock(weft__slot *s, void *lock) {
-    (void)s;
-    weft__lock_leave(lock);
-}
-
 /* It cannot be done now, and the lock is held: queues up and parks, in the plain case. */
-static WEFT_NOINLINE int park_locked(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
+WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
     weft__worker *w = weft__self();
     weft__block *b = &weft__cur(w)->b;
     /* P3: a cancellation since the check is seen here, or sees us */
@@ -151,7 +140,7 @@ static WEFT_NOINLINE int park_locked(weft_chan *c, int what, void *elem, weft_de
     weft__store(&b->reason, what == SEND ? WEFT_WAIT_SEND : WEFT_WAIT_RECV, relaxed); /* for people */
     weft__store(&b->since, weft__load(&s->now, relaxed), relaxed);
     weft__store(&b->queued, 1, release); /* P2; pairs with interrupt_single */
-    weft__park(w, s, post_unlock, &c->lock);
+    weft__park_locked(w, s, &c->lock);
     b = &weft__cur(weft__self())->b;
     weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
     int r = b->result;
@@ -159,32 +148,86 @@ static WEFT_NOINLINE int park_locked(weft_chan *c, int what, void *elem, weft_de
     return r;
 }
 
-WEFT_INLINE int operate(weft_chan *c, int what, void *elem, weft_deadline deadline) {
-    weft__worker *w;
-    weft__slot *s;
-    if (unlikely(!weft__enter_fast(&w, &s))) return operate_slow(c, what, elem, deadline);
-    if (unlikely(s->budget <= 1 || c->elem > WEFT_CHAN_SMALL)) return operate_slow(c, what, elem, deadline);
-    s->budget--;
-    weft__block *b = &weft__cur(w)->b, *wake = NULL;
-    bool cancelled = weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed); /* or something else was */
-    if (unlikely(cancelled)) return operate_slow(c, what, elem, deadline);
-    weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
-    if (unlikely(!weft__lock_take_once(&c->lock))) return operate_slow(c, what, elem, deadline);
-    weft__fence_after_rmw();
+static WEFT_NOINLINE int park_to_send(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+    return park_for(c, SEND, elem, deadline, s);
+}
+static WEFT_NOINLINE int park_to_receive(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+    return park_for(c, RECV, elem, deadline, s);
+}
+
+/* Somebody waits on the other side, and the lock is held: its element, or ours, changes hands. */
+WEFT_INLINE int meet(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
+    weft__block *wake = NULL;
     int r = step(c, what, elem, &wake, true);
-    if (r == WEFT_CHAN_WAIT) return park_locked(c, what, elem, deadline, s);
+    if (unlikely(r == WEFT_CHAN_WAIT)) /* it was won elsewhere meanwhile */
+        return what == SEND ? park_to_send(c, elem, deadline, s) : park_to_receive(c, elem, deadline, s);
     weft__lock_leave(&c->lock);
-    if (wake) return done_and_wake(wake, s);
-    weft__leave_on(w);
+    if (likely(wake && wake->kind == WEFT_BLOCK_TASK))
+        weft__ready(s, weft__container(wake, weft__task, b));
+    else if (wake)
+        weft__resume(wake, s);
+    (void)weft__spend(s);
+    weft__leave();
     return r;
+}
+static WEFT_NOINLINE int meet_receiver(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+    return meet(c, SEND, elem, deadline, s);
+}
+static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+    return meet(c, RECV, elem, deadline, s);
+}
+
+/* Operations on the buffer are paid for when they pass its beginning, or every BILL places: not one store for each. */
+enum { BILL = 256 };
+WEFT_INLINE bool bill_due(uint32_t at) {
+    return at % BILL == 0;
+}
+static WEFT_NOINLINE int pay_and_leave(weft_chan *c, weft__slot *s) {
+    s->budget -= c->cap < BILL ? (int32_t)c->cap : BILL;
+    if (s->budget <= 0) weft__yield_now(s);
+    weft__leave();
+    return 0;
+}
+
+/* Into the runtime with the channel's lock taken. False: not as easily as that, and nothing is held; operate_slow must follow. */
+WEFT_INLINE bool enter_locked(weft_chan *c, weft__worker **w, weft__slot **s) {
+    if (unlikely(!weft__enter_fast(w, s))) return false;
+    if (unlikely(c->elem > WEFT_CHAN_SMALL)) return false;
+    weft__block *b = &weft__cur(*w)->b;
+    bool cancelled = weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed); /* or something else was */
+    if (unlikely(cancelled)) return false;
+    if (c->cap == 0 || weft__load(&b->wait_lock, relaxed) != &c->lock) /* a store that is not needed costs 0.5 ns */
+        weft__store(&b->wait_lock, &c->lock, release);                 /* P3; pairs with the acquire in weft__interrupt */
+    if (unlikely(!weft__lock_take_once(&c->lock))) return false;
+    weft__fence_after_rmw();
+    return true;
 }
 
 int weft_chan_send(weft_chan *c, const void *elem, weft_deadline deadline) {
-    return operate(c, SEND, (void *)(uintptr_t)elem, deadline);
+    weft__worker *w;
+    weft__slot *s;
+    void *from = (void *)(uintptr_t)elem;
+    if (unlikely(!enter_locked(c, &w, &s))) return operate_slow(c, SEND, from, deadline);
+    if (c->receivers.head || unlikely(c->closed)) return meet_receiver(c, from, deadline, s);
+    if (c->count == c->cap) return park_to_send(c, from, deadline, s);
+    uint32_t at = weft__chan_put(c, elem, true);
+    weft__lock_leave(&c->lock);
+    if (unlikely(bill_due(at))) return pay_and_leave(c, s);
+    weft__leave_on(w);
+    return 0;
 }
 
 int weft_chan_recv(weft_chan *c, void *elem, weft_deadline deadline) {
-    return operate(c, RECV, elem, deadline);
+    weft__worker *w;
+    weft__slot *s;
+    if (unlikely(!enter_locked(c, &w, &s))) return operate_slow(c, RECV, elem, deadline);
+    if (c->senders.head || unlikely(c->closed)) return meet_sender(c, elem, deadline, s);
+    if (c->count == 0) return park_to_receive(c, elem, deadline, s);
+    uint32_t at = weft__chan_get(c, elem, true);
+    weft__lock_leave(&c->lock);
+    if (unlikely(bill_due(at))) return pay_and_leave(c, s);
+    weft__leave_on(w);
+    return 0;
 }
 
 /* ---- close ---- */

@@ -61,9 +61,21 @@ WEFT_INLINE void weft__chan_copy(void *to, const void *from, uint32_t n, bool sm
         memcpy(to, from, n);
 }
 
-WEFT_INLINE char *weft__chan_at(weft_chan *c, uint32_t i) {
-    uint32_t at = c->first + i;
-    return c->buffer + (size_t)(at >= c->cap ? at - c->cap : at) * c->elem;
+/* Into the buffer, which has room; under the lock. Returns the place. */
+WEFT_INLINE uint32_t weft__chan_put(weft_chan *c, const void *elem, bool small) {
+    uint32_t at = c->first + c->count++;
+    if (at >= c->cap) at -= c->cap;
+    weft__chan_copy(c->buffer + (size_t)at * c->elem, elem, c->elem, small);
+    return at;
+}
+
+/* Out of the buffer, which is not empty; under the lock. Returns the place. */
+WEFT_INLINE uint32_t weft__chan_get(weft_chan *c, void *elem, bool small) {
+    uint32_t at = c->first, next = at + 1;
+    c->first = next == c->cap ? 0 : next;
+    c->count--;
+    if (likely(elem != NULL)) weft__chan_copy(elem, c->buffer + (size_t)at * c->elem, c->elem, small);
+    return at;
 }
 
 /* The decisive step of a send, under the lock: 0, WEFT_ECLOSED or WEFT_CHAN_WAIT. *wake is to be resumed after the lock is left.
@@ -80,23 +92,18 @@ WEFT_INLINE int weft__chan_send_locked(weft_chan *c, const void *elem, weft__blo
         }
     }
     if (c->count == c->cap) return WEFT_CHAN_WAIT;
-    weft__chan_copy(weft__chan_at(c, c->count), elem, c->elem, small);
-    c->count++;
+    weft__chan_put(c, elem, small);
     return 0;
 }
 
 /* The decisive step of a receive. */
 WEFT_INLINE int weft__chan_recv_locked(weft_chan *c, void *elem, weft__block **wake, bool small) {
     if (c->count) {
-        char *from = weft__chan_at(c, 0);
-        if (elem) weft__chan_copy(elem, from, c->elem, small);
-        c->first = c->first + 1 == c->cap ? 0 : c->first + 1;
-        c->count--;
+        weft__chan_get(c, elem, small);
         if (c->senders.head) {
             weft__waiter *x = weft__queue_claim(&c->senders); /* its element takes the free place */
             if (x) {
-                weft__chan_copy(weft__chan_at(c, c->count), x->elem, c->elem, small);
-                c->count++;
+                weft__chan_put(c, x->elem, small);
                 x->block->result = (int32_t)x->index;
                 *wake = x->block;
             }

@@ -83,7 +83,7 @@ struct weft__waiter {
     weft__block *block;
     void *elem;
     uint32_t index; /* select: which case */
-    bool many;      /* state decides, not the lock */
+    uint32_t many;  /* true: state decides, not the lock; as wide as index, so that both are one store */
 };
 
 typedef struct weft__queue {

@@ -36,11 +36,6 @@ void weft__wait_finish(weft__wait *w) {
     if (w->armed) weft__timer_stop(&w->timer);
 }
 
-static void post_unlock(weft__slot *s, void *lock) {
-    (void)s;
-    weft__lock_leave(lock);
-}
-
 weft__slot *weft__wait_single(weft__block *b, weft__slot *s, weft_deadline deadline, int reason, weft__lock *held) {
     weft__store(&b->reason, (uint8_t)reason, relaxed); /* for people */
     if (unlikely(!s)) {
@@ -52,7 +47,7 @@ weft__slot *weft__wait_single(weft__block *b, weft__slot *s, weft_deadline deadl
     } else {
         weft__store(&b->since, weft__load(&s->now, relaxed), relaxed); /* for people */
         weft__store(&b->queued, 1, release);                           /* P2; pairs with interrupt_single */
-        weft__park(weft__self(), s, post_unlock, held);
+        weft__park_locked(weft__self(), s, held);
         s = weft__here(weft__self()); /* H9 */
     }
     weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);

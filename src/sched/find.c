@@ -133,15 +133,15 @@ bool weft__rounds_over(weft__slot *s) {
     if (!due && timer != INT64_MAX) due = timer <= weft__clock_now();
     if (due) return true;
     s->fair++;
-    s->rounds = WEFT_GLOBAL_EVERY;
+    weft__rounds_begin(s);
     return false;
 }
 
 static weft__work local(weft__slot *s) {
     weft__work k = 0;
     run_timers(s);
-    bool fair = s->rounds <= 0;
-    s->rounds = WEFT_GLOBAL_EVERY;
+    bool fair = weft__load(&s->picks, relaxed) == s->round_end;
+    weft__rounds_begin(s);
     if (fair && (k = fair_share(s))) return k;
     if ((k = weft__pick(s))) return k;
     if ((k = weft__inject_take_tasks(s, WEFT_RING / 2))) return k;

@@ -87,6 +87,15 @@ WEFT_INLINE weft__slot *weft__enter(void) {
     return likely(weft__enter_fast(&w, &s)) ? s : weft__enter_slow();
 }
 
+/* The same where the worker is wanted too. */
+WEFT_INLINE weft__slot *weft__enter_as(weft__worker **w) {
+    weft__slot *s;
+    if (likely(weft__enter_fast(w, &s))) return s;
+    s = weft__enter_slow();
+    *w = weft__self(); /* H9 */
+    return s;
+}
+
 /* Back to the task; `w` was read since the last switch (H9). */
 WEFT_INLINE void weft__leave_on(weft__worker *w) {
 #ifdef WEFT_DEBUG_CHECKS

@@ -66,10 +66,12 @@ WEFT_INLINE uint32_t weft__deque_count(weft__slot *s) {
 }
 
 /* With room for it. */
-WEFT_INLINE void weft__deque_put(weft__slot *s, weft__fresh *f) {
-    uint32_t bottom = weft__load(&s->bottom, relaxed); /* R2 */
+WEFT_INLINE void weft__deque_put_at(weft__slot *s, uint32_t bottom, weft__fresh *f) {
     weft__store(&s->deque[bottom % WEFT_DEQUE], f, relaxed);
     weft__store(&s->bottom, bottom + 1, release); /* publishes the entry; pairs with the acquire in weft__deque_steal */
+}
+WEFT_INLINE void weft__deque_put(weft__slot *s, weft__fresh *f) {
+    weft__deque_put_at(s, weft__load(&s->bottom, relaxed), f); /* R2 */
 }
 
 WEFT_INLINE void weft__deque_push(weft__slot *s, weft__fresh *f) {

@@ -26,25 +26,34 @@ typedef struct weft__extra weft__extra;
 typedef struct weft__worker weft__worker;
 
 enum {
-    WEFT_RING = 256,          /* started tasks in a slot; a full ring moves half to the global queue */
-    WEFT_DEQUE = 256,         /* fresh tasks in a slot */
-    WEFT_GLOBAL_EVERY = 61,   /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
-    WEFT_FRESH_EVERY = 8,     /* looks at the global queues after which a fresh task is taken, so that none starves */
-    WEFT_NEXT_MAX = 64,       /* times in a row that `next` may jump the queue */
-    WEFT_BUDGET = 1024,       /* operations that find their object ready before the task yields */
-    WEFT_INSIDE_MAX = 256,    /* children that run inside their opener before it yields */
-    WEFT_FRESH_ARGS = 64,     /* bytes of copied arguments that fit into the record */
-    WEFT_SLOTS_MAX = 1024,    /* more is a mistake in the configuration */
+    WEFT_RING = 256,        /* started tasks in a slot; a full ring moves half to the global queue */
+    WEFT_DEQUE = 256,       /* fresh tasks in a slot */
+    WEFT_GLOBAL_EVERY = 61, /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
+    WEFT_FRESH_EVERY = 8,   /* looks at the global queues after which a fresh task is taken, so that none starves */
+    WEFT_NEXT_MAX = 64,    /* rounds after which `next` does not jump the queue once; even, so that the ring comes first then */
+    WEFT_BUDGET = 1024,    /* operations that find their object ready before the task yields */
+    WEFT_INSIDE_MAX = 256, /* children that run inside their opener before it yields */
+    WEFT_FRESH_ARGS = 64,  /* bytes of copied arguments that fit into the record */
+    WEFT_SLOTS_MAX = 1024, /* more is a mistake in the configuration */
     WEFT_THREADS_MAX = 10000, /* default of max_threads */
 };
 
-/* What a task needs. */
-typedef struct weft__shape {
-    uint16_t size_class; /* of its stack */
-    uint16_t args;       /* bytes of copied arguments */
-    uint32_t epoch; /* its scope was not cancelled up to this one (the low half; it would take 2^32 cancellations while the task
-                            waits to be started to be mistaken); 0 = not known */
+/* What a task needs; one word, so that it is written at once. */
+typedef union weft__shape {
+    struct {
+        uint8_t size_class; /* of its stack */
+        uint8_t extra;      /* 1: it has one */
+        uint8_t args;       /* bytes of copied arguments */
+        uint8_t linked;     /* what its block begins with: WEFT_LINK_NONE, or NEEDLESS in the root */
+        uint32_t epoch; /* its scope was not cancelled up to this one (the low half; it would take 2^32 cancellations while the
+                               task waits to be started to be mistaken); 0 = not known */
+    };
+    uint16_t inside; /* size_class and extra: at most its opener's class, if it may run inside it */
+    uint64_t word;
 } weft__shape;
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "weft__shape.inside compares size_class with `extra` above it"
+#endif
 
 /* A task that has not started: a record without a stack. */
 struct weft__fresh {
@@ -61,10 +70,10 @@ struct weft__fresh {
 
 /* A task that has started. Lives at the top of its stack. */
 struct weft__task {
+    weft__block b;
     void *sp;           /* saved context; valid while it does not run */
     int saved_errno;    /* likewise */
     _Atomic bool alive; /* for people who look from outside */
-    weft__block b;
     weft__task *link;   /* global queue */
     weft__stack *stack; /* the one it runs on */
     weft_fn *fn;
@@ -72,8 +81,10 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
-    weft__fresh *inner; /* a child that runs inside this one's weft_scope_end; NULL: none */
-    void *fake;         /* sanitizer's state while it does not run */
+    char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
+    uint32_t size_class; /* of the stack */
+    weft__fresh *inner;  /* a child that runs inside this one's weft_scope_end; NULL: none */
+    void *fake;          /* sanitizer's state while it does not run */
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
 
@@ -101,8 +112,7 @@ typedef void weft__post(weft__slot *s, void *arg);
 struct weft__slot {
     /* The owner's. */
     int32_t budget;
-    int32_t rounds;     /* until the worker's own stack is to be visited */
-    uint32_t next_runs; /* times in a row that `next` was taken */
+    uint32_t round_end; /* when `picks` gets there, the worker's own stack is to be visited */
     uint32_t random;
     uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
@@ -183,9 +193,9 @@ struct weft__rt {
     /* Read often, written seldom. */
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
-    uint64_t id_step; /* slots + 1 */
-    bool many;        /* more than one slot: somebody may steal */
-    int size_class;
+    uint64_t id_step;  /* slots + 1 */
+    bool many;         /* more than one slot: somebody may steal */
+    weft__shape plain; /* of a task without wishes */
     int max_threads;
     int64_t search;
     weft__slot *slot;       /* array */

@@ -15,22 +15,26 @@
 #include "sched/idle.h"
 #include "sched/runq.h"
 
+/* The next WEFT_GLOBAL_EVERY rounds begin. */
+WEFT_INLINE void weft__rounds_begin(weft__slot *s) {
+    s->round_end = weft__load(&s->picks, relaxed) + WEFT_GLOBAL_EVERY; /* the owner's own */
+}
+
 /* WEFT_GLOBAL_EVERY rounds are over: is there something that only the worker's own stack can look after? Otherwise the next begin. */
 WEFT_COLD bool weft__rounds_over(weft__slot *s);
 
-/* What to run now; 0: ask the worker's own stack. */
+/* What to run now; 0: ask the worker's own stack. Every WEFT_NEXT_MAX-th time `next` does not jump the queue. */
 WEFT_INLINE weft__work weft__pick(weft__slot *s) {
     uint32_t picks = weft__load(&s->picks, relaxed) + 1;
     weft__store(&s->picks, picks, relaxed); /* thieves see that the owner is alive */
-    if (unlikely(--s->rounds <= 0) && weft__rounds_over(s)) return 0;
+    if (unlikely(picks == s->round_end) && weft__rounds_over(s)) return 0;
     weft__task *t = weft__load(&s->next, relaxed);
     if (t) {
         if (weft__rt.many)
             t = weft__xchg(&s->next, NULL, acq_rel); /* against a thief's CAS in find.c */
         else
             weft__store(&s->next, NULL, relaxed);
-        if (t && likely(++s->next_runs < WEFT_NEXT_MAX)) return weft__work_task(t);
-        s->next_runs = 0;
+        if (likely(picks % WEFT_NEXT_MAX != 0) && likely(t != NULL)) return weft__work_task(t);
         if (t) weft__ring_push(s, t);
     }
     if ((picks & 1) || s->boost) {
@@ -85,6 +89,18 @@ WEFT_INLINE void weft__park(weft__worker *w, weft__slot *s, weft__post *post, vo
     w->post = post;
     w->post_arg = arg;
     weft__switch(w, s, weft__cur(w), weft__pick(s));
+}
+
+/* The same with an object's lock held, which is released behind it; with one slot before it, for nobody can run the task while we
+ * still stand on its stack (R4). */
+void weft__post_unlock(weft__slot *s, void *lock);
+WEFT_INLINE void weft__park_locked(weft__worker *w, weft__slot *s, weft__lock *held) {
+    if (weft__rt.many) {
+        weft__park(w, s, weft__post_unlock, held);
+    } else {
+        weft__lock_leave(held);
+        weft__switch(w, s, weft__cur(w), weft__pick(s));
+    }
 }
 
 /* The slot's budget is used up, or the task asks for it: others first. Inside the runtime; returns the slot we are on then. */

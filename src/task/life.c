@@ -8,7 +8,7 @@
 /* Makes the record's task out of the one that lies on the stack already; consumes the record. The block is left as the last task left
  * it, or zero: weft__root_cancel may look at any stack's block at any time. */
 WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
-    t->b.linked = f->home == &weft__root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE;
+    t->b.linked = f->shape.linked;
     t->b.scope = t->b.home = f->home;
     uint64_t epoch = weft__load(&weft__rt.epoch, relaxed); /* unchanged since it was spawned: nothing to look at */
     weft__store(&t->b.epoch, (uint32_t)epoch == f->shape.epoch ? epoch : 0, relaxed);
@@ -21,12 +21,14 @@ WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
         memcpy(t->copy, f->copy, sizeof t->copy);
         t->arg = t->copy;
     }
-    weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
+    weft__fresh_free(s, f);
 }
 
 weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     weft__task *t = weft__stack_head(st);
     t->stack = st;
+    t->size_class = st->size_class;
+    t->inside_limit = weft__stack_inside_limit(st);
     t->inner = NULL;
     become(s, t, f);
     weft__store(&s->taken, weft__load(&s->taken, relaxed) + 1, relaxed); /* a counter */
@@ -53,14 +55,13 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
     weft__scope *home = t->b.home;
     weft__task_check_scopes(t);
     if (unlikely(t->b.linked == WEFT_LINK_LIST)) weft__block_unlink(&t->b);
-    bool detached = home->owner == NULL; /* before the handle, which may hold the scope, is let go */
+    weft__block *owner = home->owner; /* S1; and before the handle, which may hold the scope, is let go */
     if (unlikely(t->extra != NULL)) end_extra(s, t, result);
-    if (detached) {
+    if (!owner) {
         weft__root_done(s);
         return 0;
     }
     if (unlikely(result < 0)) weft__child_failed(home, result, s);
-    weft__block *owner = home->owner; /* S1 */
     bool thread = owner->kind == WEFT_BLOCK_THREAD;
     /* acq_rel: the opener sees what all children did; pairs with post_settle and joined */
     bool last = weft__add(&home->done, 1, acq_rel) == -1;
@@ -80,12 +81,12 @@ static WEFT_NOINLINE weft__work live(void) {
     weft__run_post(w);
     for (;;) {
         weft__ctx_fp_reset(); /* the starter's must not leak into it */
-        weft__leave_on(weft__self());
+        weft__leave_on(w);
         int result = t->fn(t->arg);
-        weft__slot *s = weft__enter();
+        weft__slot *s = weft__enter_as(&w);
         weft__work k = end(s, t, result);
         if (likely(!k)) k = weft__pick(s);
-        if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->stack->size_class)) {
+        if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->size_class)) {
             weft__store(&t->alive, false, relaxed);                              /* for people */
             weft__store(&s->given, weft__load(&s->given, relaxed) + 1, relaxed); /* a counter */
             weft__stack_put(&s->stacks, t->stack);

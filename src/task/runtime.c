@@ -57,7 +57,8 @@ static int configure(const weft_config *c) {
     weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
     weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
     weft__rt.many = weft__rt.slots > 1;
-    weft__rt.size_class = cls;
+    weft__rt.plain.word = 0;
+    weft__rt.plain.size_class = (uint8_t)cls;
     weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;
     weft__rt.search = c->search == 0 ? 20 * WEFT_US : c->search < 0 ? 0 : c->search;
     weft__lock_strict(c->search < 0);
@@ -90,7 +91,8 @@ static int open_slots(void) {
 /* The first task and one that it waits for can always run: otherwise there is no memory for a runtime. */
 static int reserve_stacks(void) {
     weft__stack_cache *c = &weft__rt.slot[0].stacks;
-    weft__stack *a = weft__stack_get(c, weft__rt.size_class), *b = a ? weft__stack_get(c, weft__rt.size_class) : NULL;
+    int cls = weft__rt.plain.size_class;
+    weft__stack *a = weft__stack_get(c, cls), *b = a ? weft__stack_get(c, cls) : NULL;
     if (a) weft__stack_put(c, a);
     if (b) weft__stack_put(c, b);
     return b ? 0 : WEFT_ENOMEM;

@@ -124,46 +124,49 @@ static WEFT_COLD void join_as_thread(weft__scope *s) {
 WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task *me) {
     weft__fresh *f = weft__deque_take(slot);
     if (unlikely(!f)) return NULL;
-    bool ours = f->home == s && !f->extra && f->shape.size_class <= me->stack->size_class;
-    if (likely(ours && weft__ctx_stack_pointer() >= weft__stack_inside_limit(me->stack))) return f;
+    bool fits = f->shape.inside <= me->size_class && weft__ctx_stack_pointer() >= me->inside_limit;
+    if (likely(f->home == s && fits)) return f;
     weft__deque_put(slot, f);
     return NULL;
 }
 
 /* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
  * borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and both are in the
- * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own. Returns the slot we are on then. */
-WEFT_INLINE weft__slot *run_inside(weft__task *me, weft__scope *s, weft__fresh *f) {
+ * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own, and errno. Returns the slot we are on
+ * then, and the worker in *at. */
+WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scope *s, weft__fresh *f) {
     f->link = me->inner;
     me->inner = f;
-    weft__worker *w = weft__self();
-    int saved_errno = *w->errno_at; /* errno is a task's own */
-    weft__leave_on(w);
+    int saved_errno = *(*at)->errno_at;
+    weft__leave_on(*at);
     int result = f->fn(f->arg);
-    weft__slot *slot = weft__enter();
-    *weft__self()->errno_at = saved_errno;
-    f = me->inner;
+    weft__slot *slot = weft__enter_as(at);
+    *(*at)->errno_at = saved_errno;
     if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
     me->inner = f->link;
     if (unlikely(result < 0)) weft__child_failed(s, result, slot);
-    weft__cache_put(&weft__rt.fresh_slab, &slot->fresh, f);
+    weft__fresh_free(slot, f);
     s->spawned--;
     return slot;
 }
 
-static void join(weft__task *me, weft__scope *s) {
-    weft__slot *slot = weft__enter();
+WEFT_INLINE void join(weft__task *me, weft__scope *s) {
+    weft__worker *w;
+    weft__slot *slot = weft__enter_as(&w);
     do {
         weft__fresh *f = own_child(slot, s, me);
         if (unlikely(!f)) {
             park_for_children(slot, s);
+            w = weft__self(); /* H9 */
             break;
         }
-        slot = run_inside(me, s, f);
-        slot->budget -= WEFT_BUDGET / WEFT_INSIDE_MAX;
-        if (unlikely(slot->budget <= 0)) slot = weft__yield_now(slot); /* timers and other tasks want their turn */
+        slot = run_inside(&w, me, s, f);
+        if (unlikely((slot->budget -= WEFT_BUDGET / WEFT_INSIDE_MAX) <= 0)) { /* timers and other tasks want their turn */
+            slot = weft__yield_now(slot);
+            w = weft__self(); /* H9 */
+        }
     } while (!joined(s));
-    weft__leave();
+    weft__leave_on(w);
 }
 
 static WEFT_COLD WEFT_NORETURN void not_innermost(weft__scope *s, weft__block *b) {

@@ -68,9 +68,9 @@ static WEFT_COLD int wake_and_leave(weft__slot *s) {
 
 /* The end of a spawn. As in chan.c, the fast path makes no call that it comes back from. */
 WEFT_INLINE int push_and_leave(weft__worker *w, weft__slot *s, weft__fresh *f) {
-    uint32_t n = weft__deque_count(s);
+    uint32_t bottom = weft__load(&s->bottom, relaxed), n = bottom - s->deque_top_seen; /* R2 */
     if (unlikely(n >= WEFT_DEQUE - 1)) return push_full_and_leave(s, f);
-    weft__deque_put(s, f);
+    weft__deque_put_at(s, bottom, f);
     if (n && unlikely(weft__wake_wanted())) return wake_and_leave(s); /* the first one is for us */
     weft__leave_on(w);
     return 0;
@@ -81,12 +81,10 @@ WEFT_INLINE uint64_t next_id(weft__slot *s) {
 }
 
 /* Small arguments are copied word by word, without a call. */
-WEFT_INLINE void copy_args(char *to, const char *from, size_t n) {
-    if (unlikely(n % 8)) {
-        memcpy(to, from, n);
-        return;
-    }
+WEFT_INLINE char *copy_args(char *to, const char *from, size_t n) {
+    if (unlikely(n % 8)) return memcpy(to, from, n);
     for (size_t i = 0; i < n; i += 8) memcpy(to + i, from + i, 8);
+    return to;
 }
 
 /* The record, from the order. `epoch`: the scope was looked at, and not cancelled up to then. */
@@ -97,13 +95,13 @@ WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_
     f->home = home;
     f->site = o->site;
     f->extra = o->extra;
-    f->shape.size_class = (uint16_t)(o->size_class == DEFAULT_CLASS ? weft__rt.size_class : o->size_class);
-    f->shape.args = (uint16_t)o->copy_size;
+    f->shape.word = weft__rt.plain.word;
+    if (o->size_class != DEFAULT_CLASS) f->shape.size_class = (uint8_t)o->size_class;
+    f->shape.extra = o->extra != NULL;
+    f->shape.args = (uint8_t)o->copy_size;
+    f->shape.linked = home == &weft__root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE;
     f->shape.epoch = (uint32_t)epoch;
-    if (o->copy_size) {
-        copy_args(f->copy, o->copy, o->copy_size);
-        f->arg = f->copy;
-    }
+    if (o->copy_size) f->arg = copy_args(f->copy, o->copy, o->copy_size);
     if (o->extra && o->extra->handle) o->extra->handle->id = id;
 }
 
@@ -147,7 +145,7 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     if (unlikely(closed(home, me))) return refused(home, WEFT_ECANCELED, s);
     weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
     if (unlikely(!f || weft__load(&weft__rt.no_stacks, relaxed))) {
-        if (f) weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
+        if (f) weft__fresh_free(s, f);
         return refused(home, WEFT_ENOMEM, s);
     }
     fill(f, home, o, next_id(s), weft__load(&me->epoch, relaxed));
@@ -268,9 +266,15 @@ WEFT_INLINE int spawn_fast(const bool root, weft__scope *home, weft_fn *fn, void
     uint64_t epoch = weft__load(&me->epoch, relaxed);
     bool common = s->fresh.first && (root || home->owner == me) && epoch == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!common)) return spawn_slow(home, fn, arg, copy, size, site);
-    weft__fresh *f = weft__cache_pop(&weft__rt.fresh_slab, &s->fresh);
-    order o = {.fn = fn, .arg = arg, .copy = copy, .copy_size = size, .size_class = weft__rt.size_class, .site = site};
-    fill(f, home, &o, next_id(s), epoch);
+    weft__fresh *f = weft__cache_pop(&s->fresh, offsetof(weft__fresh, link));
+    weft__store(&f->id, next_id(s), relaxed); /* published with the record */
+    f->fn = fn;
+    f->arg = size ? copy_args(f->copy, copy, size) : arg;
+    f->home = home;
+    f->site = site;
+    f->extra = NULL;
+    weft__shape its = {.args = (uint8_t)size, .linked = root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE};
+    f->shape.word = weft__rt.plain.word | its.word | epoch << 32;
     if (root)
         weft__root_spawned(s);
     else

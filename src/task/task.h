@@ -115,6 +115,12 @@ WEFT_INLINE void weft__task_check_scopes(weft__task *t) {
 
 /* ---- spawn.c, handle.c ---- */
 
+/* A record that is not needed any more. */
+WEFT_INLINE void weft__fresh_free(weft__slot *s, weft__fresh *f) {
+    if (unlikely(s->fresh.count >= WEFT_MAGAZINE)) weft__cache_spill(&weft__rt.fresh_slab, &s->fresh);
+    weft__cache_push(&s->fresh, f, offsetof(weft__fresh, link));
+}
+
 /* NULL: no memory. */
 weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *args, size_t size);
 void weft__extra_free(weft__extra *x);
