@@ -19,6 +19,9 @@ typedef struct weft_config {
     int max_threads;   /* worker threads at most, those in long C calls included; 0 = 10,000 */
     int64_t search;    /* nanoseconds an idle worker looks for work before it sleeps; 0 = 20 us; negative: not at all, and
                           locks go to the kernel instead of spinning (strict zero-spin) */
+    int64_t
+        slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for
+                          them; 0 = 10 ms */
 } weft_config;
 
 /* Starts the runtime, runs main(arg) as its first task, and stops it again: when main returns, the root scope is cancelled

@@ -12,9 +12,20 @@ extern "C" {
 
 typedef struct weft_task weft_task;
 
+/* weft_task_opts.priority. Whenever a slot chooses what to run, high comes first, as long as normal tasks get a quarter of the time;
+ * low runs when there is nothing else to do, and at least once in 100 ms. Not inherited. */
+enum { WEFT_PRIORITY_LOW = -1, WEFT_PRIORITY_NORMAL = 0, WEFT_PRIORITY_HIGH = 1 };
+
+/* weft_task_opts.flags */
+enum {
+    WEFT_PINNED = 1 /* the task stays on the thread it starts on, as between weft_pin and weft_unpin */
+};
+
 typedef struct weft_task_opts {
     const char *name;  /* copied; shown in reports */
     size_t stack_size; /* 0 = the runtime's default; up to 1 GiB */
+    int priority;      /* WEFT_PRIORITY_… */
+    unsigned flags;    /* WEFT_PINNED */
 } weft_task_opts;
 
 /* Starts fn(arg) detached, in the root scope: it is cancelled when the runtime stops. WEFT_ECANCELED: the runtime is
@@ -38,6 +49,11 @@ WEFT_API uint64_t weft_task_id(weft_task *t);
 
 /* Lets other ready tasks run first. */
 WEFT_API void weft_yield(void);
+/* From weft_pin to weft_unpin the calling task stays on the thread it runs on, whatever it waits for: thread-local variables of C
+ * libraries keep their values (other tasks run there meanwhile). They nest. On a plain thread they do nothing. A pinned task waits
+ * longer for its turn: only one thread can run it. */
+WEFT_API void weft_pin(void);
+WEFT_API void weft_unpin(void);
 /* The calling task's id; 0 on a plain thread. */
 WEFT_API uint64_t weft_self(void);
 

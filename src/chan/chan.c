@@ -58,7 +58,8 @@ weft_chan *weft_chan_ref(weft_chan *c) {
 static WEFT_COLD WEFT_NORETURN void freed_in_use(weft_chan *c) {
     weft__waiter *x = c->receivers.head ? c->receivers.head : c->senders.head;
     unsigned long long id = 0;
-    if (x->block->kind == WEFT_BLOCK_TASK) id = (unsigned long long)weft__container(x->block, weft__task, b)->id;
+    if (weft__load(&x->block->kind, relaxed) != WEFT_BLOCK_THREAD)
+        id = (unsigned long long)weft__container(x->block, weft__task, b)->id;
     weft__die("weft_chan_unref: the last reference to channel %p was dropped while task %llu still waits to %s on it",
               (void *)c, id, c->receivers.head ? "receive" : "send");
 }
@@ -162,7 +163,7 @@ WEFT_INLINE int meet(weft_chan *c, int what, void *elem, weft_deadline deadline,
     if (unlikely(r == WEFT_CHAN_WAIT)) /* it was won elsewhere meanwhile */
         return what == SEND ? park_to_send(c, elem, deadline, s) : park_to_receive(c, elem, deadline, s);
     weft__lock_leave(&c->lock);
-    if (likely(wake && wake->kind == WEFT_BLOCK_TASK))
+    if (likely(wake && weft__load(&wake->kind, relaxed) == WEFT_BLOCK_TASK))
         weft__ready(s, weft__container(wake, weft__task, b));
     else if (wake)
         weft__resume(wake, s);

@@ -7,9 +7,11 @@ _Atomic int weft__fault_armed;
 int weft__fault_errno = ENOMEM;
 static _Atomic long calls, victim;
 static _Atomic bool all_after;
+static __thread long here;
 
 bool weft__fault_hit(void) {
     long n = weft__add(&calls, 1, relaxed) + 1;
+    here++;
     long v = weft__load(&victim, relaxed);
     return weft__load(&all_after, relaxed) ? n >= v : n == v;
 }
@@ -20,6 +22,10 @@ void weft__fault_arm(long nth, bool sticky) {
     weft__store(&victim, nth, relaxed);
     weft__store(&all_after, sticky, relaxed);
     weft__store(&weft__fault_armed, nth > 0, relaxed);
+}
+
+long weft__fault_calls_here(void) {
+    return here;
 }
 
 long weft__fault_calls(void) {

@@ -21,6 +21,8 @@ WEFT_INLINE bool weft__fault(void) {
 void weft__fault_arm(long nth, bool sticky);
 /* Calls seen since it was armed. */
 long weft__fault_calls(void);
+/* Those of the calling thread, ever, while something was armed. */
+long weft__fault_calls_here(void);
 
 /* ---- memory ---- */
 
@@ -51,7 +53,8 @@ int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline
 void weft__futex_wake(_Atomic uint32_t *word, int n);
 /* Naps for a time that the caller bounds. */
 void weft__nap(int64_t ns);
-int64_t weft__os_now(void); /* CLOCK_MONOTONIC */
+int64_t weft__os_now(void);         /* CLOCK_MONOTONIC */
+int64_t weft__os_thread_time(void); /* CPU time of the calling thread: some tenths of a microsecond to ask for */
 
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int weft__cpu_count(void);

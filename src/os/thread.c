@@ -57,6 +57,12 @@ void weft__nap(int64_t ns) {
     clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
 }
 
+int64_t weft__os_thread_time(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * WEFT_SECOND + t.tv_nsec;
+}
+
 int64_t weft__os_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "os/os.h"
+#include "sched/lane.h"
 #include "sched/switch.h"
 
 const char *weft__wait_name(int reason) {
@@ -13,7 +14,8 @@ const char *weft__wait_name(int reason) {
 }
 
 void weft__resume(weft__block *b, weft__slot *s) {
-    if (likely(b->kind == WEFT_BLOCK_TASK)) {
+    uint8_t kind = weft__load(&b->kind, relaxed); /* the wait orders it */
+    if (likely(kind == WEFT_BLOCK_TASK)) {
         weft__task *t = weft__container(b, weft__task, b);
         if (likely(s != NULL)) {
             weft__ready(s, t);
@@ -23,6 +25,12 @@ void weft__resume(weft__block *b, weft__slot *s) {
             weft__work_injected();
             weft__foreign_leave();
         }
+        return;
+    }
+    if (kind == WEFT_BLOCK_SPECIAL) {
+        if (!s) weft__foreign_enter(); /* as above */
+        weft__special_ready(s, weft__container(b, weft__task, b));
+        if (!s) weft__foreign_leave();
         return;
     }
     weft__thread *t = weft__container(b, weft__thread, b);

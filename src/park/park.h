@@ -40,10 +40,15 @@ typedef struct weft__waiter weft__waiter;
 typedef struct weft__scope weft__scope;
 typedef struct weft__slot weft__slot;
 
-enum { WEFT_RUNNING, WEFT_PARKING, WEFT_PARKED, WEFT_CLAIMED }; /* block.state */
-enum { WEFT_BLOCK_TASK, WEFT_BLOCK_THREAD };                    /* block.kind */
+enum { WEFT_RUNNING, WEFT_PARKING, WEFT_PARKED, WEFT_CLAIMED };  /* block.state */
+enum { WEFT_BLOCK_TASK, WEFT_BLOCK_SPECIAL, WEFT_BLOCK_THREAD }; /* block.kind; SPECIAL: a task of lane.h */
 
-enum { WEFT_LINK_NONE, WEFT_LINK_LIST, WEFT_LINK_NEEDLESS }; /* block.linked */
+enum {
+    WEFT_LINK_NONE,
+    WEFT_LINK_NEEDLESS,
+    WEFT_LINK_LIST,
+    WEFT_LINK_PINNED = 4
+}; /* block.linked; PINNED is a bit: it has been */
 
 /* Why somebody waits, for people. */
 enum {
@@ -66,7 +71,7 @@ struct weft__block {
     _Atomic uint32_t state;          /* waits on many: see above */
     int32_t result;                  /* written by the winner before it resumes; read by the waiter after */
     _Atomic uint8_t queued;          /* under *wait_lock */
-    uint8_t kind;                    /* fixed */
+    _Atomic uint8_t kind;            /* the waiter; read by whoever resumes it, ordered by the wait */
     _Atomic uint8_t reason;          /* the waiter; read from outside */
     uint8_t linked;                  /* WEFT_LINK_…: how cancellation finds it; the waiter */
     _Atomic uint64_t epoch;          /* no cancellation concerns it up to this one; the waiter */

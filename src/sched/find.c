@@ -7,6 +7,7 @@
  * item, spawn and join on 2 slots 130 -> 20 ns.) `next` is taken by the same rule, else a pipeline with real work would
  * never get its second core. Looking every microsecond halves the owner's speed: its queue's lines go back and forth. */
 #include "sched/idle.h"
+#include "sched/lane.h"
 #include "sched/switch.h"
 #include "time/clock.h"
 
@@ -116,8 +117,8 @@ static bool run_timers_of_others(weft__slot *s) {
  * first is breadth first, with a stack for each. Measured: skynet twice as slow with one at every look.) */
 static weft__work fair_share(weft__slot *s) {
     uint32_t turn = s->fair++;
-    weft__work k = 0;
-    if (turn % WEFT_FRESH_EVERY == 0) {
+    weft__work k = weft__low_starves(weft__os_now()) ? weft__lane_take(WEFT_LANE_LOW) : 0;
+    if (!k && turn % WEFT_FRESH_EVERY == 0) {
         if (turn & WEFT_FRESH_EVERY) k = weft__inject_take_fresh(s, 1);
         weft__fresh *f = k ? NULL : weft__deque_steal(s);
         if (f) k = weft__work_fresh(f);
@@ -126,10 +127,13 @@ static weft__work fair_share(weft__slot *s) {
     return k ? k : weft__inject_take_tasks(s, WEFT_RING / 4);
 }
 
-bool weft__rounds_over(weft__slot *s) {
+/* The worker's own stack has something to do that cannot be done here: a task may be about to park with an object's lock held. Otherwise
+ * the next rounds begin. */
+static bool own_stack_wanted(weft__slot *s) {
     int64_t timer = weft__wheel_next(&s->wheel), outside = weft__wheel_next(&weft__rt.outside);
     if (outside < timer) timer = outside;
     bool due = s->fair % WEFT_FRESH_EVERY == 0 || weft__load(&weft__rt.started.count, relaxed); /* a hint */
+    if (weft__load(&weft__rt.wanting, relaxed) || weft__lane_waits(WEFT_LANE_LOW)) due = true;  /* hints */
     if (!due && timer != INT64_MAX) due = timer <= weft__clock_now();
     if (due) return true;
     s->fair++;
@@ -137,15 +141,24 @@ bool weft__rounds_over(weft__slot *s) {
     return false;
 }
 
+bool weft__attend(weft__slot *s, weft__work *k) {
+    bool over = weft__rounds_over(s);
+    weft__attend_soon(s, over ? 1 : s->fair_end - weft__load(&s->picks, relaxed));
+    if (weft__lane_attend(s, k)) return true;
+    return over && own_stack_wanted(s);
+}
+
 static weft__work local(weft__slot *s) {
     weft__work k = 0;
     run_timers(s);
-    bool fair = weft__load(&s->picks, relaxed) == s->round_end;
+    bool fair = weft__rounds_over(s);
     weft__rounds_begin(s);
+    if (weft__lane_attend(s, &k)) return k;
     if (fair && (k = fair_share(s))) return k;
     if ((k = weft__pick(s))) return k;
     if ((k = weft__inject_take_tasks(s, WEFT_RING / 2))) return k;
-    return weft__inject_take_fresh(s, WEFT_DEQUE / 2);
+    if ((k = weft__inject_take_fresh(s, WEFT_DEQUE / 2))) return k;
+    return weft__lane_high(s); /* there are no others who are owed anything */
 }
 
 /* Looks around for a bounded time; at most one worker does so. */
@@ -187,17 +200,19 @@ weft__work weft__find_work(weft__worker *w) {
     weft__slot *s = weft__here(w);
     for (;;) {
         if (!s && !(s = weft__idle(w))) return 0;
+        if (unlikely(weft__load(&weft__rt.wanting, relaxed)) && !(s = weft__slot_yield(w, s))) continue; /* a hint */
         weft__work k = local(s);
         if (k) return found(w, s, k);
         if (weft__rt.many) {
             bool young = false;
             if (run_timers_of_others(s)) continue;
             if ((k = search(w, s, &young))) return found(w, s, k);
-            if (young) {
+            if (young && !weft__lane_waits(WEFT_LANE_LOW)) {
                 weft__idle_nap(w);
                 continue;
             }
         }
+        if ((k = weft__lane_take(WEFT_LANE_LOW))) return found(w, s, k);
         s = weft__idle(w);
     }
 }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "sched/handoff.h"
 
+#include "sched/lane.h"
 #include "sched/switch.h"
 
 static weft__lock requester; /* H4 */
 
 /* Behind a task that lost its slot and left its stack (H8). */
 static void post_publish(weft__slot *s, void *task) {
-    (void)s;
-    weft__inject_task(task);
+    weft__task *t = task;
+    if (weft__load(&t->b.kind, relaxed) == WEFT_BLOCK_SPECIAL) {
+        weft__special_ready(s, t);
+        return;
+    }
+    weft__inject_task(t);
     weft__work_injected();
 }
 
@@ -39,8 +44,13 @@ weft__slot *weft__enter_slow(void) {
 #endif
         /* H3: against the commit in weft__slot_take */
         if (gate == open || weft__cas(&w->gate, &gate, open, acq_rel)) {
-            weft__slot_inside(weft__gate_slot(open), w);
-            return weft__gate_slot(open);
+            weft__slot *s = weft__gate_slot(open);
+            weft__slot_inside(s, w);
+            if (gate != open) { /* somebody waits: the others first */
+                s->budget = 0;
+                weft__attend_soon(s, 1);
+            }
+            return s;
         }
     }
 }
@@ -76,6 +86,14 @@ static bool take(weft__slot *s) {
 #endif
     weft__add(&weft__rt.takeovers, 1, relaxed); /* a counter */
     return true;
+}
+
+void weft__worker_request(weft__worker *w) {
+    weft__lock_take(&requester);
+    uintptr_t gate = weft__load(&w->gate, relaxed); /* the CAS decides */
+    if (!(gate & WEFT_GATE_REQUESTED))
+        (void)weft__cas(&w->gate, &gate, gate | WEFT_GATE_REQUESTED, acq_rel); /* pairs with weft__enter */
+    weft__lock_leave(&requester);
 }
 
 bool weft__slot_take(weft__slot *s) {

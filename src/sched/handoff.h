@@ -115,11 +115,14 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
 /* Takes the slot from a worker that is outside the runtime and gives it to another. False: it was not to be had now; the worker
  * will meet the request at its next entry. From any thread that is not inside the runtime. */
 bool weft__slot_take(weft__slot *s);
+/* Sends the worker's next entry the slow way, where it ends its budget and attends to what waits. From any thread. */
+void weft__worker_request(weft__worker *w);
 /* The worker becomes the slot's owner; it had none (H5). */
 WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
     weft__store(&s->owner, w, release);                 /* H6: a hint */
     weft__store(&w->gate, weft__gate_open(s), release); /* pairs with the CAS in weft__slot_take */
     w->last = s;
+    s->lane_since = 0; /* another thread's time */
     weft__slot_inside(s, w);
 }
 /* The worker, inside, gives its slot up: it is free for others from the caller's next release on. */

@@ -24,11 +24,14 @@
  *  I4  searching counts workers with w->searching, plus the one that is being woken.
  *  I5  Who wanted to wake somebody and finds nobody stops counting as a searcher under the lock: whoever relied on it made its work
  *      before, and the next worker to publish itself idle, under the same lock, sees it. (Outside the lock a wake-up was lost.)
+ *  I6  A worker is not idle while it holds a slot and its inbox has something in it. One that sleeps with something in its inbox `wants` a
+ *      slot, and then no slot is on the list.
  *
  * Rejected: a bit for each sleeping worker with the slot kept (a worker back from a long call could not have it); waking for
  * each `next` (8 us for the waker, for work that it does itself within one). */
 #include "sched/idle.h"
 
+#include "sched/lane.h"
 #include "sched/switch.h"
 #include "time/clock.h"
 
@@ -79,7 +82,14 @@ static void worker_push(weft__worker *w) {
     idle.workers = w;
 }
 
+static void want(weft__worker *w, bool on) {
+    if (w->wants == on) return;
+    w->wants = on;
+    weft__add(&weft__rt.wanting, on ? 1 : -1, relaxed); /* a hint outside the lock */
+}
+
 static void worker_remove(weft__worker *w) {
+    want(w, false);
     *w->idle_prev = w->idle_next;
     if (w->idle_next) w->idle_next->idle_prev = w->idle_prev;
     w->idle_prev = NULL;
@@ -91,6 +101,22 @@ static weft__worker *worker_pop(void) {
     weft__worker *w = idle.workers;
     if (w && w == idle.sentry && w->idle_next) w = w->idle_next;
     if (w) worker_remove(w);
+    return w;
+}
+
+/* A worker that waits for a slot for its pinned tasks (I6); NULL: none. */
+static weft__worker *wanting_pop(void) {
+    if (!weft__load(&weft__rt.wanting, relaxed)) return NULL; /* written under the lock */
+    weft__worker *w = idle.workers;
+    while (!w->wants) w = w->idle_next;
+    worker_remove(w);
+    return w;
+}
+
+/* The slot has no owner: to whom it is to be given after the lock is left; NULL: it is on the idle list. */
+static weft__worker *slot_free(weft__slot *s) {
+    weft__worker *w = wanting_pop();
+    if (!w) slot_push(s);
     return w;
 }
 
@@ -108,6 +134,7 @@ static void give(weft__worker *w, weft__slot *s, bool searching) {
 
 bool weft__idle_work_waits(weft__slot *s, int fresh) {
     if (weft__load(&weft__rt.started.count, acquire) || weft__load(&weft__rt.fresh.count, acquire)) return true;
+    if (weft__lane_waits(WEFT_LANE_HIGH) || weft__lane_waits(WEFT_LANE_LOW)) return true;
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *v = &weft__rt.slot[i];
         if (v == s) continue;
@@ -131,10 +158,11 @@ static bool unwatched(void) {
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
 static void not_started(weft__slot *s, bool searching) {
     weft__lock_take(&idle.lock);
-    if (s) slot_push(s);
+    weft__worker *heir = s ? slot_free(s) : NULL;
     if (searching) weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     idle.retry = weft__os_now() + RETRY;
     weft__lock_leave(&idle.lock);
+    if (heir) give(heir, s, false);
 }
 
 static void start_spare(void) {
@@ -226,7 +254,7 @@ static int64_t sleep_until(weft__worker *w) {
         w->quiet = 0;
         w->nap = w->nap == 0 ? NAP_FIRST : w->nap < NAP_MAX ? 2 * w->nap : NAP_MAX;
         until = now + w->nap;
-    } else if (weft__rt.many && w->quiet < QUIET_NAPS) {
+    } else if (w->quiet < QUIET_NAPS) {
         w->quiet++;
         until = now + NAP_MAX;
     }
@@ -285,6 +313,7 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
         weft__futex_wait(&w->wake, 0, until);
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
+        if (until) weft__watch();
         if (!weft__load(&w->given, relaxed) && until && neglected() && (s = take_back(w))) return s;
     }
     return s;
@@ -299,14 +328,27 @@ static void stop_searching(weft__worker *w) {
 weft__slot *weft__idle(weft__worker *w) {
     weft__slot *mine = weft__here(w), *s;
     if (!mine && (s = take_given(w))) return s; /* a new worker, started with a slot */
+    weft__worker *heir = NULL;
     weft__lock_take(&idle.lock);
+    if (mine && w->inbox) { /* I6 */
+        weft__lock_leave(&idle.lock);
+        return mine;
+    }
     if (mine) {
         weft__slot_disown(w);
-        slot_push(mine);
+        heir = slot_free(mine);
     }
     worker_push(w);
+    if (w->inbox) want(w, true);
+    s = w->wants ? slot_pop(w->last) : NULL;
+    if (s) worker_remove(w);
     weft__lock_leave(&idle.lock);
     stop_searching(w);
+    if (heir) give(heir, mine, false);
+    if (s) {
+        weft__slot_own(s, w);
+        return s;
+    }
     if (mine) {
         weft__heavy_barrier(); /* pairs with the light barrier in weft__work_made */
         if (weft__idle_work_waits(NULL, WORTH_WAKING) && (s = take_back(w))) return s;
@@ -338,7 +380,9 @@ weft__slot *weft__idle_slot_take(weft__slot *prefer) {
 
 void weft__idle_slot_give(weft__slot *s) {
     weft__lock_take(&idle.lock);
-    weft__worker *w = worker_pop(), *sentry = undeep(w);
+    weft__worker *w = wanting_pop();
+    if (!w) w = worker_pop();
+    weft__worker *sentry = undeep(w);
     bool spare = w && unwatched();
     weft__lock_leave(&idle.lock);
     if (sentry) weft__worker_kick(sentry);
@@ -348,6 +392,61 @@ void weft__idle_slot_give(weft__slot *s) {
     } else if (weft__worker_start(s, false) < 0) {
         not_started(s, false);
     }
+}
+
+/* ---- pinned tasks ---- */
+
+void weft__pinned_ready(weft__slot *s, weft__task *t) {
+    weft__worker *w = t->pinned_to, *sentry = NULL;
+    weft__slot *free = NULL;
+    bool spare = false;
+    weft__lock_take(&idle.lock);
+    t->link = NULL;
+    if (w->inbox)
+        w->inbox_last->link = t;
+    else
+        w->inbox = t;
+    w->inbox_last = t;
+    weft__store(&w->has_inbox, true, relaxed); /* a hint; the lock orders it */
+    bool asleep = w->idle_prev != NULL;
+    if (asleep && (free = slot_pop(w->last))) {
+        worker_remove(w);
+        sentry = undeep(w);
+        spare = unwatched();
+    } else if (asleep) {
+        want(w, true); /* I6 */
+    }
+    weft__lock_leave(&idle.lock);
+    if (free) give(w, free, false);
+    if (sentry) weft__worker_kick(sentry);
+    if (spare) start_spare();
+    if (asleep) return;
+    if (w == weft__self()) {
+        if (s) weft__attend_soon(s, 2);
+    } else {
+        weft__worker_request(w);
+    }
+}
+
+weft__task *weft__pinned_take(weft__worker *w) {
+    if (likely(!weft__load(&w->has_inbox, relaxed))) return NULL; /* a hint; weft__idle looks again under the lock */
+    weft__lock_take(&idle.lock);
+    weft__task *t = w->inbox;
+    if (t) w->inbox = t->link;
+    weft__store(&w->has_inbox, w->inbox != NULL, relaxed); /* as above */
+    if (w->inbox) weft__attend_soon(weft__here(w), 2);
+    weft__lock_leave(&idle.lock);
+    return t;
+}
+
+weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
+    weft__lock_take(&idle.lock);
+    weft__worker *heir = weft__load(&w->has_inbox, relaxed) ? NULL : wanting_pop(); /* under the lock */
+    if (heir) weft__slot_disown(w);
+    weft__lock_leave(&idle.lock);
+    if (!heir) return s;
+    give(heir, s, false);
+    return NULL; /* weft__idle comes next */
 }
 
 void weft__idle_kick(void) {

@@ -49,6 +49,19 @@ void weft__idle_close(void);
 /* Nothing runs and nothing is ready: for tests. */
 bool weft__idle_all(void);
 
+/* What the sentry does besides, each time it wakes of its own accord (watch.c): sends workers that have gone on for a slice, or that a timer or a
+ * task of high or low priority waits for, to attend to the others at their next call. */
+void weft__watch(void);
+
+/* ---- pinned tasks ---- */
+
+/* The pinned task is ready: into its worker's inbox. `s`: the caller's slot or NULL. */
+void weft__pinned_ready(weft__slot *s, weft__task *t);
+/* The first in the worker's own inbox; NULL: none. */
+weft__task *weft__pinned_take(weft__worker *w);
+/* On its own stack: hands the slot to a worker that wants one. Returns the slot if nobody does, else NULL. */
+weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s);
+
 /* ---- worker threads (worker.c) ---- */
 
 /* Starts another worker thread with the slot, or, NULL, to wait for one. 0; WEFT_ELIMIT: as many as allowed; -errno. */

@@ -40,12 +40,24 @@ static void *take(weft__inject *q, uint32_t max, void **(*link)(void *)) {
     return first;
 }
 
-void weft__inject_task(weft__task *t) {
-    put(&weft__rt.started, t, t, 1, task_link);
+void weft__inject_push_task(weft__inject *q, weft__task *t) {
+    put(q, t, t, 1, task_link);
+}
+void weft__inject_push_fresh(weft__inject *q, weft__fresh *f) {
+    put(q, f, f, 1, fresh_link);
+}
+weft__task *weft__inject_pop_task(weft__inject *q) {
+    return take(q, 1, task_link);
+}
+weft__fresh *weft__inject_pop_fresh(weft__inject *q) {
+    return take(q, 1, fresh_link);
 }
 
+void weft__inject_task(weft__task *t) {
+    weft__inject_push_task(&weft__rt.started, t);
+}
 void weft__inject_fresh(weft__fresh *f) {
-    put(&weft__rt.fresh, f, f, 1, fresh_link);
+    weft__inject_push_fresh(&weft__rt.fresh, f);
 }
 
 weft__work weft__inject_take_tasks(weft__slot *s, uint32_t max) {

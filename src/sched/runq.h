@@ -108,10 +108,22 @@ WEFT_INLINE weft__fresh *weft__deque_take(weft__slot *s) {
 /* Half of the victim's ring, into our own (empty) ring; one of them is returned. */
 weft__task *weft__ring_steal(weft__slot *s, weft__slot *victim);
 
+/* Tasks without priorities wait that the slot could run; any thread. Hints, all of them. */
+WEFT_INLINE bool weft__others_wait(weft__slot *s) {
+    if (weft__load(&s->next, relaxed) || weft__load(&s->head, relaxed) != weft__load(&s->tail, relaxed)) return true;
+    if (weft__load(&s->bottom, relaxed) != weft__load(&s->top, relaxed)) return true;
+    return weft__load(&weft__rt.started.count, relaxed) || weft__load(&weft__rt.fresh.count, relaxed);
+}
+
 /* ---- global queues ---- */
 
 void weft__inject_task(weft__task *t);
 void weft__inject_fresh(weft__fresh *f);
+/* The same for any such queue. */
+void weft__inject_push_task(weft__inject *q, weft__task *t);
+void weft__inject_push_fresh(weft__inject *q, weft__fresh *f);
+weft__task *weft__inject_pop_task(weft__inject *q);
+weft__fresh *weft__inject_pop_fresh(weft__inject *q);
 /* Takes our share, `max` at most, into the slot's own queues; one of them is returned. */
 weft__work weft__inject_take_tasks(weft__slot *s, uint32_t max);
 weft__work weft__inject_take_fresh(weft__slot *s, uint32_t max);

@@ -51,6 +51,7 @@ typedef union weft__shape {
     uint16_t inside; /* size_class and extra: at most its opener's class, if it may run inside it */
     uint64_t word;
 } weft__shape;
+#define WEFT_SHAPE_ODD UINT64_C(0xffff00) /* of word: it has an extra, or copied arguments */
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "weft__shape.inside compares size_class with `extra` above it"
 #endif
@@ -81,6 +82,9 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
+    uint8_t lane;  /* its priority: WEFT_LANE_… */
+    uint32_t pins; /* weft_pin without weft_unpin: it runs on pinned_to only */
+    weft__worker *pinned_to;
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
     uint32_t size_class; /* of the stack */
     weft__fresh *inner;  /* a child that runs inside this one's weft_scope_end; NULL: none */
@@ -112,7 +116,8 @@ typedef void weft__post(weft__slot *s, void *arg);
 struct weft__slot {
     /* The owner's. */
     int32_t budget;
-    uint32_t round_end; /* when `picks` gets there, the worker's own stack is to be visited */
+    uint32_t round_end; /* when `picks` gets there, there is something to attend to (weft__attend) */
+    uint32_t fair_end;  /* when it gets there, it is the global queues' and the timers' turn */
     uint32_t random;
     uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
@@ -120,6 +125,8 @@ struct weft__slot {
     weft__work burst_by; /* who made the last storm */
     uint64_t burst_id;
     uint64_t last_id;
+    int64_t lane_since, lane_debt; /* lane.c: since when we account, and what the others are owed, ns */
+    bool lane_ran_high, lane_pays;
     weft__cache fresh;
     weft__cache chans;
     weft__stack_cache stacks;
@@ -132,6 +139,9 @@ struct weft__slot {
     int index; /* fixed */
     weft__worker
         *inside; /* who is inside the runtime with it (H1); plain, so that a double owner is seen; checked builds only */
+    /* The watch's (watch.c). */
+    _Atomic uint32_t watch_picks;
+    _Atomic int64_t watch_since;
     /* Handing the slot on (handoff.c, idle.c). */
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */
@@ -166,6 +176,9 @@ struct weft__worker {
     _Atomic uint32_t wake;   /* futex */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
     weft__worker *all_next;               /* under the idle lock */
+    weft__task *inbox, *inbox_last;       /* pinned tasks that are ready, through `link`; under the idle lock */
+    _Atomic bool has_inbox;               /* the same, as a hint */
+    bool wants;                           /* idle with something in its inbox, and no slot to be had; under the idle lock */
     int quiet;                            /* naps since everything is idle; its own */
     pthread_t thread;
     int id;
@@ -185,6 +198,11 @@ typedef struct weft__inject {
     void *head, *tail;      /* weft__task or weft__fresh, linked through `link`; under lock */
 } weft__inject;
 
+/* Tasks of one priority. */
+typedef struct weft__lane {
+    weft__inject started, fresh;
+} weft__lane;
+
 /* weft__rt.phase; the transitions are in runtime.c. */
 enum { WEFT_PHASE_NONE, WEFT_PHASE_STARTING, WEFT_PHASE_CLOSING, WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING };
 
@@ -197,7 +215,7 @@ struct weft__rt {
     bool many;         /* more than one slot: somebody may steal */
     weft__shape plain; /* of a task without wishes */
     int max_threads;
-    int64_t search;
+    int64_t search, slice;
     weft__slot *slot;       /* array */
     _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
     _Atomic bool draining;
@@ -212,6 +230,9 @@ struct weft__rt {
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */
     _Atomic uint64_t takeovers, foreign_wakes;
     WEFT_ALIGNED weft__inject started, fresh;
+    weft__lane lane[2];      /* high, low */
+    _Atomic int64_t low_ran; /* when a low task was last taken */
+    _Atomic int32_t wanting; /* workers with `wants`; written under the idle lock */
     weft__slab fresh_slab;
     weft__wheel outside; /* deadlines of plain threads' scopes; outlives the slots */
 };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "sched/switch.h"
 
+#include "sched/lane.h"
+
 #include <weft/task.h>
 
 /* Leaves for a fresh task, on a warm stack. Without one, the worker's own stack starts it: a stack touched for the first time takes
@@ -72,7 +74,12 @@ void weft__post_unlock(weft__slot *s, void *lock) {
     weft__lock_leave(lock);
 }
 
-void weft__post_ring(weft__slot *s, void *t) {
+void weft__post_back(weft__slot *s, void *task) {
+    weft__task *t = task;
+    if (unlikely(weft__load(&t->b.kind, relaxed) != WEFT_BLOCK_TASK)) {
+        weft__special_ready(s, t);
+        return;
+    }
     weft__ring_push(s, t);
     weft__work_made(s);
 }
@@ -80,9 +87,9 @@ void weft__post_ring(weft__slot *s, void *t) {
 WEFT_INLINE void yield(weft__slot *s) {
     weft__worker *w = weft__self();
     weft__work k = weft__pick(s);
-    if (unlikely(!k) && weft__load(&s->picks, relaxed) != s->round_end) return; /* nobody else */
-    if (weft__rt.many) {
-        w->post = weft__post_ring;
+    if (unlikely(!k) && !weft__rounds_over(s)) return; /* nobody else */
+    if (weft__rt.many || weft__load(&weft__cur(w)->b.kind, relaxed) != WEFT_BLOCK_TASK) {
+        w->post = weft__post_back;
         w->post_arg = weft__cur(w);
     } else {
         weft__ring_push(s, weft__cur(w)); /* R4: nobody can take it while we still stand on its stack */
@@ -120,6 +127,10 @@ void weft_yield(void) {
         return;
     }
     weft__task *me = weft__cur(w), *t = weft__load(&s->ring[head % WEFT_RING], relaxed);
+    if (unlikely(weft__load(&me->b.kind, relaxed) != WEFT_BLOCK_TASK)) {
+        yield_slow();
+        return;
+    }
     weft__store(&s->picks, picks, relaxed); /* as in weft__pick */
     weft__store(&s->head, head + 1, relaxed);
     weft__store(&s->ring[tail % WEFT_RING], me, relaxed);

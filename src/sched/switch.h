@@ -15,19 +15,31 @@
 #include "sched/idle.h"
 #include "sched/runq.h"
 
+/* The slot attends to what waits n rounds from now, if not earlier. */
+WEFT_INLINE void weft__attend_soon(weft__slot *s, uint32_t n) {
+    uint32_t picks = weft__load(&s->picks, relaxed), left = s->round_end - picks; /* the owner's own */
+    if (left - 1 >= n) s->round_end = picks + n;                                  /* also if it was 0: that one has been */
+}
 /* The next WEFT_GLOBAL_EVERY rounds begin. */
 WEFT_INLINE void weft__rounds_begin(weft__slot *s) {
-    s->round_end = weft__load(&s->picks, relaxed) + WEFT_GLOBAL_EVERY; /* the owner's own */
+    s->fair_end = weft__load(&s->picks, relaxed) + WEFT_GLOBAL_EVERY; /* the owner's own */
+    weft__attend_soon(s, WEFT_GLOBAL_EVERY);
+}
+/* They are over: it is the global queues' and the timers' turn. */
+WEFT_INLINE bool weft__rounds_over(weft__slot *s) {
+    return (int32_t)(weft__load(&s->picks, relaxed) - s->fair_end) >= 0;
 }
 
-/* WEFT_GLOBAL_EVERY rounds are over: is there something that only the worker's own stack can look after? Otherwise the next begin. */
-WEFT_COLD bool weft__rounds_over(weft__slot *s);
+/* There is something to attend to, or WEFT_GLOBAL_EVERY rounds are over. False: go on as always. True: *k is to run now; 0: only the worker's
+ * own stack can look after it. */
+WEFT_COLD bool weft__attend(weft__slot *s, weft__work *k);
 
 /* What to run now; 0: ask the worker's own stack. Every WEFT_NEXT_MAX-th time `next` does not jump the queue. */
 WEFT_INLINE weft__work weft__pick(weft__slot *s) {
     uint32_t picks = weft__load(&s->picks, relaxed) + 1;
     weft__store(&s->picks, picks, relaxed); /* thieves see that the owner is alive */
-    if (unlikely(picks == s->round_end) && weft__rounds_over(s)) return 0;
+    weft__work k = 0;
+    if (unlikely(picks == s->round_end) && weft__attend(s, &k)) return k;
     weft__task *t = weft__load(&s->next, relaxed);
     if (t) {
         if (weft__rt.many)
@@ -81,8 +93,8 @@ WEFT_INLINE void *weft__destination(weft__worker *w, weft__task *t, weft__bounds
  * caller of weft__ctx_swap besides the worker's loop. */
 void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k);
 
-/* Behind a task that steps back for others. */
-void weft__post_ring(weft__slot *s, void *task);
+/* Behind a task that steps back for others: back on its queue. */
+void weft__post_back(weft__slot *s, void *task);
 
 /* Leaves the current task; `post` runs behind it. */
 WEFT_INLINE void weft__park(weft__worker *w, weft__slot *s, weft__post *post, void *arg) {

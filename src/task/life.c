@@ -5,6 +5,22 @@
  * else is to be run. */
 #include "task/task.h"
 
+#include "sched/lane.h"
+
+/* What few tasks have: copied arguments, a priority, a pin. */
+static WEFT_NOINLINE void become_odd(weft__task *t, weft__fresh *f) {
+    if (f->shape.args) {
+        memcpy(t->copy, f->copy, sizeof t->copy);
+        t->arg = t->copy;
+    }
+    if (!f->extra) return;
+    t->lane = f->extra->lane;
+    t->pins = f->extra->pinned;
+    t->pinned_to = weft__self();
+    bool special = t->lane || t->pins;
+    weft__store(&t->b.kind, special ? WEFT_BLOCK_SPECIAL : WEFT_BLOCK_TASK, relaxed); /* nobody knows it yet */
+}
+
 /* Makes the record's task out of the one that lies on the stack already; consumes the record. The block is left as the last task left
  * it, or zero: weft__root_cancel may look at any stack's block at any time. */
 WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
@@ -17,10 +33,7 @@ WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
     t->id = weft__load(&f->id, relaxed);
     t->site = f->site;
     t->extra = f->extra;
-    if (unlikely(f->shape.args)) {
-        memcpy(t->copy, f->copy, sizeof t->copy);
-        t->arg = t->copy;
-    }
+    if (unlikely(f->shape.word & WEFT_SHAPE_ODD)) become_odd(t, f);
     weft__fresh_free(s, f);
 }
 
@@ -42,11 +55,36 @@ void weft__scope_left_open(weft__task *t) {
               (void *)t->b.scope);
 }
 
+/* The next task on this stack is like any other. */
+static void unpin(weft__task *t) {
+    t->lane = WEFT_LANE_NORMAL;
+    t->pins = 0;
+    weft__store(&t->b.kind, WEFT_BLOCK_TASK, relaxed); /* nobody waits for it any more */
+}
+
 static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
     weft__extra *x = t->extra;
     t->extra = NULL;
+    unpin(t);
     if (x->handle) weft__handle_end(x->handle, result, s);
     weft__extra_free(x);
+}
+
+/* The opener, which waits for nothing else any more: it runs now, unless it is special. */
+WEFT_INLINE weft__work opener(weft__block *owner, weft__slot *s) {
+    if (likely(weft__load(&owner->kind, relaxed) == WEFT_BLOCK_TASK)) /* it waits; the counter orders it */
+        return weft__work_task(weft__container(owner, weft__task, b));
+    weft__resume(owner, s);
+    return 0;
+}
+
+/* A task that waited, or was pinned. */
+static WEFT_COLD void end_linked(weft__task *t) {
+    if (t->pins > (t->extra ? t->extra->pinned : 0))
+        weft__die("task %llu \"%s\" ended pinned: weft_unpin is missing", (unsigned long long)t->id,
+                  t->extra ? t->extra->name : "");
+    if (t->b.linked & WEFT_LINK_LIST) weft__block_unlink(&t->b);
+    if (!t->extra) unpin(t);
 }
 
 /* The task's function has returned: tells whoever waits for it. Returns the waiter if it is to run now, or 0. The task is gone
@@ -54,7 +92,7 @@ static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
 WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
     weft__scope *home = t->b.home;
     weft__task_check_scopes(t);
-    if (unlikely(t->b.linked == WEFT_LINK_LIST)) weft__block_unlink(&t->b);
+    if (unlikely(t->b.linked > WEFT_LINK_NEEDLESS)) end_linked(t);
     weft__block *owner = home->owner; /* S1; and before the handle, which may hold the scope, is let go */
     if (unlikely(t->extra != NULL)) end_extra(s, t, result);
     if (!owner) {
@@ -62,10 +100,10 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
         return 0;
     }
     if (unlikely(result < 0)) weft__child_failed(home, result, s);
-    bool thread = owner->kind == WEFT_BLOCK_THREAD;
+    bool thread = weft__load(&owner->kind, relaxed) == WEFT_BLOCK_THREAD; /* that much of it is fixed */
     /* acq_rel: the opener sees what all children did; pairs with post_settle and joined */
     bool last = weft__add(&home->done, 1, acq_rel) == -1;
-    if (likely(!thread)) return last ? weft__work_task(weft__container(owner, weft__task, b)) : 0;
+    if (likely(!thread)) return last ? opener(owner, s) : 0;
     if (last) weft__resume(owner, s);
     weft__foreign_done();
     return 0;

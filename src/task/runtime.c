@@ -61,6 +61,11 @@ static int configure(const weft_config *c) {
     weft__rt.plain.size_class = (uint8_t)cls;
     weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;
     weft__rt.search = c->search == 0 ? 20 * WEFT_US : c->search < 0 ? 0 : c->search;
+    if (c->slice < 0) {
+        weft__say("weft_config.slice is %lld ns; it must be positive, or 0 for 10 ms", (long long)c->slice);
+        return WEFT_EINVAL;
+    }
+    weft__rt.slice = c->slice ? c->slice : 10 * WEFT_MS;
     weft__lock_strict(c->search < 0);
     return 0;
 }
@@ -151,7 +156,7 @@ static int start(const weft_config *cfg) {
     weft__idle_open();
     weft__clock_moved = weft__idle_kick;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
-    if (weft__rt.many) (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */
+    (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */
     return 0;
 no_worker:
     weft__clock_moved = NULL;

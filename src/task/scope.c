@@ -35,7 +35,7 @@ static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
 
 /* On a plain thread the root's cancellation would not find the opener: it goes through the stacks of tasks only. */
 static WEFT_COLD void begin_special(weft__scope *s, const weft_scope_opts *opts) {
-    if (s->owner->kind == WEFT_BLOCK_THREAD) weft__scope_list(s);
+    if (weft__load(&s->owner->kind, relaxed) == WEFT_BLOCK_THREAD) weft__scope_list(s);
     if (opts) begin_with(s, opts);
 }
 

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "sched/lane.h"
 #include "task/task.h"
 
 #define CALLER __builtin_return_address(0)
@@ -23,6 +24,7 @@ typedef struct {
     weft__extra *extra;
     int size_class;
     void *site;
+    uint8_t lane, pinned; /* as in weft__extra */
 } order;
 
 /* ---- queueing ---- */
@@ -44,7 +46,7 @@ static weft__slot *step_back(weft__slot *s) {
     weft__fresh *f = weft__deque_take(s);
     if (!f) return s;
     s->boost = WEFT_DEQUE / 2;
-    w->post = weft__post_ring;
+    w->post = weft__post_back;
     w->post_arg = weft__cur(w);
     weft__switch(w, s, weft__cur(w), weft__work_fresh(f));
     s = weft__here(weft__self()); /* H9 */
@@ -115,7 +117,7 @@ WEFT_INLINE void count(weft__slot *s, weft__scope *home, weft__block *me) {
         weft__root_spawned(s);
     } else {
         weft__sub(&home->done, 1, relaxed); /* S2: we are a child ourselves, the scope is not at its end */
-        if (home->owner->kind == WEFT_BLOCK_THREAD) weft__foreign_spawned();
+        if (weft__load(&home->owner->kind, relaxed) == WEFT_BLOCK_THREAD) weft__foreign_spawned();
     }
 }
 
@@ -150,6 +152,11 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     }
     fill(f, home, o, next_id(s), weft__load(&me->epoch, relaxed));
     count(s, home, me);
+    if (o->extra && o->extra->lane) {
+        weft__lane_spawn(s, f, o->extra->lane);
+        weft__leave();
+        return 0;
+    }
     return push_and_leave(weft__self(), s, f);
 }
 
@@ -163,11 +170,16 @@ static int enqueue_outside(weft__scope *home, const order *o) {
     if (home->owner == weft__thread_block())
         home->spawned++;
     else if (home->owner)
-        weft__sub(&home->done, 1, relaxed);                          /* S2: the caller knows that the scope is open */
-    bool kept = home->owner && home->owner->kind == WEFT_BLOCK_TASK; /* the scope itself keeps the runtime going */
+        weft__sub(&home->done, 1, relaxed); /* S2: the caller knows that the scope is open */
+    bool kept = home->owner &&
+                weft__load(&home->owner->kind, relaxed) != WEFT_BLOCK_THREAD; /* the scope itself keeps the runtime going */
     weft__foreign_enter();
-    weft__inject_fresh(f);
-    weft__work_injected();
+    if (o->extra && o->extra->lane) {
+        weft__lane_spawn(NULL, f, o->extra->lane);
+    } else {
+        weft__inject_fresh(f);
+        weft__work_injected();
+    }
     weft__foreign_leave();
     if (kept) weft__foreign_done();
     return 0;
@@ -202,6 +214,7 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
     if (copy) memcpy(copy, args, size);
     x->handle = handle;
     x->args = copy;
+    x->lane = x->pinned = 0;
     snprintf(x->name, sizeof x->name, "%s", name ? name : "");
     return x;
 }
@@ -212,6 +225,8 @@ void weft__extra_free(weft__extra *x) {
 }
 
 static int spawn_extra(weft__scope *home, order *o) {
+    o->extra->lane = o->lane;
+    o->extra->pinned = o->pinned;
     int err = spawn(home, o);
     if (err) weft__extra_free(o->extra);
     return err;
@@ -229,19 +244,30 @@ static WEFT_COLD int spawn_large(weft__scope *home, weft_fn *fn, const void *arg
     return spawn_extra(home, &o);
 }
 
-static int spawn_named(weft__scope *home, weft_fn *fn, void *arg, const char *name, int size_class, void *site) {
-    order o = {.fn = fn, .arg = arg, .size_class = size_class, .site = site};
-    o.extra = weft__extra_new(NULL, name, NULL, 0);
-    if (!o.extra) {
-        weft__slot *s = weft__enter();
-        return refused(home, WEFT_ENOMEM, s);
+static int spawn_named(weft__scope *home, order *o, const char *name) {
+    int err = WEFT_EINVAL;
+    if (o->size_class != -1) {
+        o->extra = weft__extra_new(NULL, name, NULL, 0);
+        if (o->extra) return spawn_extra(home, o);
+        err = WEFT_ENOMEM;
     }
-    return spawn_extra(home, &o);
+    weft__slot *s = weft__enter();
+    return refused(home, err, s);
+}
+
+/* What the options ask for, into the order; a size_class of -1: they cannot be. */
+static void wish(order *o, const weft_task_opts *w) {
+    static const uint8_t lanes[] = {WEFT_LANE_LOW, WEFT_LANE_NORMAL, WEFT_LANE_HIGH};
+    bool ok = w->priority >= WEFT_PRIORITY_LOW && w->priority <= WEFT_PRIORITY_HIGH && !(w->flags & ~(unsigned)WEFT_PINNED);
+    o->lane = ok ? lanes[w->priority - WEFT_PRIORITY_LOW] : 0;
+    o->pinned = (w->flags & WEFT_PINNED) != 0;
+    if (w->stack_size) o->size_class = weft__stack_class(w->stack_size);
+    if (!ok) o->size_class = -1;
 }
 
 int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_opts *opts, void *site) {
     order o = {.fn = fn, .arg = arg, .size_class = DEFAULT_CLASS, .site = site};
-    if (opts && opts->stack_size) o.size_class = weft__stack_class(opts->stack_size);
+    if (opts) wish(&o, opts);
     if (o.size_class == -1) return WEFT_EINVAL;
     o.extra = weft__extra_new(h, opts ? opts->name : NULL, NULL, 0);
     return o.extra ? spawn_extra(&h->scope, &o) : WEFT_ENOMEM;
@@ -300,10 +326,9 @@ int weft_go_copy(weft_fn *fn, const void *arg, size_t size) {
 
 int weft_spawn_opts(weft_scope *s, weft_fn *fn, void *arg, const weft_task_opts *opts) {
     if (!opts) return weft_spawn(s, fn, arg);
-    int cls = opts->stack_size ? weft__stack_class(opts->stack_size) : DEFAULT_CLASS;
-    if (cls != -1) return spawn_named(weft__scope_of(s), fn, arg, opts->name, cls, CALLER);
-    weft__slot *slot = weft__enter();
-    return refused(weft__scope_of(s), WEFT_EINVAL, slot);
+    order o = {.fn = fn, .arg = arg, .size_class = DEFAULT_CLASS, .site = CALLER};
+    wish(&o, opts);
+    return spawn_named(weft__scope_of(s), &o, opts->name);
 }
 
 int weft_spawnf(weft_scope *s, weft_fn *fn, void *arg, const char *fmt, ...) {
@@ -312,5 +337,6 @@ int weft_spawnf(weft_scope *s, weft_fn *fn, void *arg, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
-    return spawn_named(weft__scope_of(s), fn, arg, name, DEFAULT_CLASS, CALLER);
+    order o = {.fn = fn, .arg = arg, .size_class = DEFAULT_CLASS, .site = CALLER};
+    return spawn_named(weft__scope_of(s), &o, name);
 }

@@ -69,6 +69,8 @@ struct weft__extra {
     void *slab_link[2];
     weft_task *handle; /* or NULL */
     void *args;        /* copied arguments that do not fit into the record, or NULL */
+    uint8_t lane;      /* WEFT_LANE_… */
+    uint8_t pinned;    /* 1: WEFT_PINNED */
     char name[32];     /* "" = none */
 };
 

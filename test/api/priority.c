@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+/* Priorities, the slice, and pinned tasks. */
+#include <limits.h>
+
+#include "api/common.h"
+
+enum { WORKERS_MOST = 8 };
+
+static const weft_config one = {.workers = 1}; /* with the usual slice */
+
+static struct {
+    atomic_int stop, high_runs, low_runs, normal_runs, order, waiting;
+    int high_at, normal_at, low_at;
+} st;
+
+static void reset(void) { memset(&st, 0, sizeof st); }
+
+static int spawn_at(weft_scope *s, weft_fn *fn, void *arg, int priority) {
+    weft_task_opts o = {.name = priority > 0 ? "high" : priority < 0 ? "low" : "normal", .priority = priority};
+    return weft_spawn_opts(s, fn, arg, &o);
+}
+
+/* ---- order ---- */
+
+static int take_a_number(void *arg) {
+    *(int *)arg = atomic_fetch_add(&st.order, 1) + 1;
+    return 0;
+}
+
+static int order_of_fresh(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(spawn_at(&s, take_a_number, &st.low_at, WEFT_PRIORITY_LOW), 0);
+    CHECK_EQ(spawn_at(&s, take_a_number, &st.normal_at, WEFT_PRIORITY_NORMAL), 0);
+    CHECK_EQ(spawn_at(&s, take_a_number, &st.high_at, WEFT_PRIORITY_HIGH), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST(priority, of_fresh_tasks_high_runs_first_and_low_last) {
+    reset();
+    CHECK_EQ(run_on(1, order_of_fresh, NULL), 0);
+    CHECK_EQ(st.high_at, 1);
+    CHECK_EQ(st.normal_at, 2);
+    CHECK_EQ(st.low_at, 3);
+}
+
+struct waiter {
+    weft_chan *go;
+    int *number;
+};
+
+static int wait_and_take_a_number(void *arg) {
+    struct waiter *w = arg;
+    int v;
+    atomic_fetch_add(&st.waiting, 1);
+    CHECK_EQ(weft_chan_recv(w->go, &v, WEFT_FOREVER), 0);
+    return take_a_number(w->number);
+}
+
+/* Each waits on a channel of its own; they are woken one after the other, the low one first, before any of them runs. */
+static int order_of_woken(void *arg) {
+    (void)arg;
+    weft_scope s;
+    int v = 1;
+    struct waiter w[] = {{NULL, &st.low_at}, {NULL, &st.normal_at}, {NULL, &st.high_at}};
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 3; i++) {
+        CHECK((w[i].go = weft_chan_new(sizeof v, 1)) != NULL);
+        CHECK_EQ(spawn_at(&s, wait_and_take_a_number, &w[i], WEFT_PRIORITY_LOW + i), 0);
+    }
+    while (atomic_load(&st.waiting) < 3) CHECK_EQ(weft_sleep_for(100 * WEFT_US), 0); /* low ones start when we are away */
+    for (int i = 0; i < 3; i++) CHECK_EQ(weft_chan_send(w[i].go, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    for (int i = 0; i < 3; i++) weft_chan_unref(w[i].go);
+    return 0;
+}
+
+TEST(priority, of_woken_tasks_high_runs_first_and_low_last) {
+    reset();
+    CHECK_EQ(run_on(1, order_of_woken, NULL), 0);
+    CHECK_EQ(st.high_at, 1);
+    CHECK_EQ(st.normal_at, 2);
+    CHECK_EQ(st.low_at, 3);
+}
+
+static int opts_refused(void *arg) {
+    (void)arg;
+    static const weft_task_opts bad[] = {{.priority = 2}, {.priority = -2}, {.priority = INT_MAX}, {.flags = 0x8000}};
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        weft_task *t = NULL;
+        weft_scope s;
+        CHECK_EQ(weft_task_start(&t, return_int, NULL, &bad[i]), WEFT_EINVAL);
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn_opts(&s, return_int, NULL, &bad[i]), WEFT_EINVAL);
+        CHECK_EQ(weft_scope_end(&s), WEFT_EINVAL);
+    }
+    return 0;
+}
+
+TEST(priority, a_priority_or_a_flag_that_does_not_exist_is_refused) { run_each(opts_refused); }
+
+/* ---- shares ---- */
+
+enum { UNIT = 20000 }; /* a unit of work: some tens of microseconds */
+
+static void work(void) {
+    for (int i = 0; i < UNIT; i++) __asm__ volatile("");
+}
+
+static int work_and_yield(void *arg) {
+    atomic_int *runs = arg;
+    while (!atomic_load(&st.stop)) {
+        work();
+        atomic_fetch_add(runs, 1);
+        weft_yield();
+    }
+    return 0;
+}
+
+static int flood_of_high(void *arg) {
+    enum { MOST = 4000 }; /* long enough for the others to be paid many times */
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 4; i++) CHECK_EQ(spawn_at(&s, work_and_yield, &st.high_runs, WEFT_PRIORITY_HIGH), 0);
+    for (int i = 0; i < 4; i++) CHECK_EQ(spawn_at(&s, work_and_yield, &st.normal_runs, WEFT_PRIORITY_NORMAL), 0);
+    while (atomic_load(&st.high_runs) < MOST) CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST_T(priority, normal_tasks_keep_a_fifth_of_the_time_beside_a_flood_of_high_ones, 120) {
+    reset();
+    CHECK_EQ(weft_run(flood_of_high, NULL, &one), 0);
+    int high = atomic_load(&st.high_runs), normal = atomic_load(&st.normal_runs);
+    printf("high %d, normal %d units\n", high, normal);
+    CHECK_GE(normal * 5, high + normal);
+    CHECK_GE(high, normal); /* and they are high all the same; what the kernel gives to others counts as theirs */
+}
+
+static int low_beside_normal(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 4; i++) CHECK_EQ(spawn_at(&s, work_and_yield, &st.normal_runs, WEFT_PRIORITY_NORMAL), 0);
+    CHECK_EQ(spawn_at(&s, work_and_yield, &st.low_runs, WEFT_PRIORITY_LOW), 0);
+    while (atomic_load(&st.low_runs) < 5) CHECK_EQ(weft_sleep_for(10 * WEFT_MS), 0);
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST_T(priority, a_low_task_gets_its_turn_beside_a_flood_of_normal_ones, 60) {
+    reset();
+    CHECK_EQ(weft_run(low_beside_normal, NULL, &one), 0);
+    printf("normal %d units\n", atomic_load(&st.normal_runs));
+    CHECK_GE(atomic_load(&st.normal_runs), 10 * 5); /* it is low all the same */
+}
+
+/* ---- the slice ---- */
+
+static int say_it_ran(void *arg) {
+    atomic_store((atomic_int *)arg, 1);
+    return 0;
+}
+
+/* Every call finds its channel ready; by its budget alone it would yield after a thousand of them. */
+static int go_on_and_on(void *arg) {
+    (void)arg;
+    weft_chan *c = weft_chan_new(sizeof(int), 1000);
+    weft_scope s;
+    atomic_int ran = 0;
+    int v = 1, calls = 0;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, say_it_ran, &ran), 0);
+    for (; !atomic_load(&ran) && calls < 900; calls++) {
+        for (int i = 0; i < 40; i++) work();
+        CHECK_EQ(weft_chan_send(c, &v, WEFT_FOREVER), 0);
+    }
+    printf("stepped back after %d calls\n", calls);
+    CHECK(atomic_load(&ran));
+    CHECK_EQ(weft_scope_end(&s), 0);
+    weft_chan_unref(c);
+    return 0;
+}
+
+TEST_T(priority, a_task_past_its_slice_steps_back_at_its_next_call, 120) { CHECK_EQ(weft_run(go_on_and_on, NULL, &one), 0); }
+
+TEST(priority, a_slice_that_cannot_be_is_refused) {
+    CHECK_EQ(weft_run(return_int, NULL, &(weft_config){.slice = -1}), WEFT_EINVAL);
+}
+
+/* ---- pinned ---- */
+
+static int thread_stays(void *arg) {
+    long rounds = (long)(intptr_t)arg;
+    pthread_t at = pthread_self();
+    for (long i = 0; i < rounds; i++) {
+        if (i % 3 == 0)
+            weft_yield();
+        else
+            CHECK_EQ(weft_sleep_for(i % 5 * 10 * WEFT_US), 0);
+        CHECK(pthread_equal(at, pthread_self()));
+    }
+    atomic_fetch_add(&st.order, 1);
+    return 0;
+}
+
+static int pin_and_stay(void *arg) {
+    weft_pin();
+    weft_pin();
+    thread_stays(arg);
+    weft_unpin();
+    thread_stays(arg);
+    weft_unpin();
+    return 0;
+}
+
+static int many_pinned(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_task_opts pinned = {.name = "pinned", .flags = WEFT_PINNED};
+    weft_task_opts both = {.priority = WEFT_PRIORITY_HIGH, .flags = WEFT_PINNED};
+    void *rounds = as_arg(test_scale(200, 20));
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(weft_spawn(&s, pin_and_stay, rounds), 0);
+        CHECK_EQ(weft_spawn_opts(&s, thread_stays, rounds, &pinned), 0);
+        CHECK_EQ(weft_spawn_opts(&s, thread_stays, rounds, &both), 0);
+    }
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(atomic_load(&st.order), 80);
+    return 0;
+}
+
+TEST_T(pin, a_pinned_task_stays_on_its_thread, 120) {
+    for (int w = 1; w <= WORKERS_MOST; w *= 2) {
+        reset();
+        CHECK_EQ(run_on(w, many_pinned, NULL), 0);
+    }
+}
+
+static int pinned_opener(void *arg) {
+    weft_pin();
+    pthread_t at = pthread_self();
+    for (int i = 0; i < 50; i++) {
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        for (int k = 0; k < 4; k++) CHECK_EQ(weft_spawn(&s, thread_stays, as_arg(0)), 0);
+        weft_yield();
+        CHECK_EQ(weft_scope_end(&s), 0);
+        CHECK(pthread_equal(at, pthread_self()));
+    }
+    weft_unpin();
+    (void)arg;
+    return 0;
+}
+
+TEST(pin, whoever_ends_last_does_not_carry_a_pinned_opener_away) { run_each(pinned_opener); }
+
+/* All slots are busy, and the pinned task's thread has none: somebody gives it one. */
+static int busy_until_stopped(void *arg) {
+    (void)arg;
+    while (!atomic_load(&st.stop)) {
+        work();
+        weft_yield();
+    }
+    return 0;
+}
+
+static int pinned_among_the_busy(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 8; i++) CHECK_EQ(weft_spawn(&s, busy_until_stopped, NULL), 0);
+    weft_pin();
+    pthread_t at = pthread_self();
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(weft_sleep_for(200 * WEFT_US), 0);
+        CHECK(pthread_equal(at, pthread_self()));
+    }
+    weft_unpin();
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST_T(pin, a_pinned_task_gets_a_slot_among_busy_ones, 60) {
+    EACH_WORKERS(w) {
+        reset();
+        CHECK_EQ(run_on(w, pinned_among_the_busy, NULL), 0);
+    }
+}
+
+static int cancel_pinned(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    weft_task_opts o = {.flags = WEFT_PINNED};
+    for (int i = 0; i < 10; i++) CHECK_EQ(weft_spawn_opts(&s, wait_for_ever, NULL, &o), 0);
+    weft_yield();
+    weft_scope_cancel(&s);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST(pin, cancellation_finds_pinned_tasks) { run_each(cancel_pinned); }
+
+TEST(pin, on_a_plain_thread_it_does_nothing) {
+    weft_pin();
+    weft_unpin();
+    CHECK_EQ(weft_self(), 0);
+}
+
+static int unpin_only(void *arg) {
+    (void)arg;
+    weft_unpin();
+    return 0;
+}
+static int pin_only(void *arg) {
+    (void)arg;
+    weft_pin();
+    return 0;
+}
+static int unpin_what_was_started_pinned(void *arg) {
+    weft_scope s;
+    weft_task_opts o = {.flags = WEFT_PINNED};
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    weft_spawn_opts(&s, unpin_only, NULL, &o);
+    return weft_scope_end(&s);
+}
+static int run_unpin_only(void *arg) { return run_on(1, unpin_only, arg); }
+static int run_pin_only(void *arg) { return run_on(1, pin_only, arg); }
+static int run_unpin_started(void *arg) { return run_on(1, unpin_what_was_started_pinned, arg); }
+
+TEST(pin, more_unpins_than_pins_die_with_a_sentence) {
+    CHECK_DIES(run_unpin_only, "weft_unpin: task 2 is not pinned");
+    CHECK_DIES(run_unpin_started, "is not pinned but by WEFT_PINNED");
+}
+
+TEST(pin, a_task_that_ends_pinned_dies_with_a_sentence) { CHECK_DIES(run_pin_only, "ended pinned: weft_unpin is missing"); }
