@@ -60,9 +60,12 @@ void test_skip(const char *why) {
 #define SANITIZED 1
 #endif
 
+bool test_emulated(void) { return getenv("WEFT_TEST_EMULATED") != NULL; }
+
 int test_slow_tools(void) {
     const char *preload = getenv("LD_PRELOAD"); /* valgrind puts its own library there */
     if (preload && strstr(preload, "vgpreload")) return 50;
+    if (test_emulated()) return 10;
 #ifdef SANITIZED
     return 10;
 #else

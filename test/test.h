@@ -102,7 +102,10 @@ static inline uint64_t test_below(uint64_t *state, uint64_t n) { return test_ran
 
 /* ---- amounts ---- */
 
-/* How many times slower the tools make us: 1, or 10 (thread, address or memory sanitizer), or 50 (valgrind). */
+/* The program runs in an emulator of another architecture (the build sets WEFT_TEST_EMULATED): slow, and with an emulated kernel
+ * interface. */
+bool test_emulated(void);
+/* How many times slower the tools make us: 1, or 10 (thread, address or memory sanitizer, emulator), or 50 (valgrind). */
 int test_slow_tools(void);
 /* n, times WEFT_TEST_SCALE, divided by test_slow_tools(); at least `floor` (and never above n because of the floor). */
 long test_scale(long n, long floor);
