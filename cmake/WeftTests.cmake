@@ -7,7 +7,7 @@ set(weft_launcher ${WEFT_TEST_LAUNCHER})
 set(weft_test_environment "")
 if(CMAKE_CROSSCOMPILING)
   list(APPEND weft_launcher ${CMAKE_CROSSCOMPILING_EMULATOR})
-  set(weft_test_environment WEFT_TEST_EMULATED=1)
+  set(weft_test_environment "WEFT_TEST_EMULATED=1;WEFT_STACK_SLAB=64") # little address space: its records cost memory
   if(NOT weft_launcher)
     message(WARNING "no emulator: the tests are built, but cannot run here")
   endif()

@@ -73,6 +73,11 @@ int test_slow_tools(void) {
 #endif
 }
 
+void test_skip_under(const char *tools, const char *emulator) {
+    const char *why = test_emulated() ? emulator : test_slow_tools() > 1 ? tools : NULL;
+    if (why) test_skip(why);
+}
+
 static double env_factor(const char *name) {
     const char *v = getenv(name);
     double f = v ? strtod(v, NULL) : 1;

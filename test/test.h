@@ -52,6 +52,8 @@ void test_register(struct test *t);
 void test_fail(const char *file, int line, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
 /* Ends the process with 77: this machine cannot run the test. */
 void test_skip(const char *why) __attribute__((noreturn));
+/* The same under a sanitizer or valgrind, because of `tools`; in an emulator because of `emulator`, unless that is NULL. */
+void test_skip_under(const char *tools, const char *emulator);
 
 #define CHECK(cond) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, "CHECK(%s)", #cond))
 #define CHECK_MSG(cond, ...) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, __VA_ARGS__))

@@ -139,6 +139,7 @@ static void post_unlock(weft__slot *s, void *lock) {
 static WEFT_NOINLINE int park_locked(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
     weft__worker *w = weft__self();
     weft__block *b = &weft__cur(w)->b;
+    weft__fence_after_rmw(); /* P3: wait_lock before the epoch. Only who parks needs it, so it is here and not behind the lock */
     /* P3: a cancellation since the check is seen here, or sees us */
     bool plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE &&
                  weft__load(&b->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
@@ -170,7 +171,6 @@ WEFT_INLINE int operate(weft_chan *c, int what, void *elem, weft_deadline deadli
     if (unlikely(cancelled)) return operate_slow(c, what, elem, deadline);
     weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
     if (unlikely(!weft__lock_take_once(&c->lock))) return operate_slow(c, what, elem, deadline);
-    weft__fence_after_rmw();
     int r = step(c, what, elem, &wake, true);
     if (r == WEFT_CHAN_WAIT) return park_locked(c, what, elem, deadline, s);
     weft__lock_leave(&c->lock);

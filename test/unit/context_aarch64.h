@@ -34,6 +34,7 @@ __asm__(".text\n"
 /* *(int *)arg = the stack pointer's distance from where the ABI wants it (a multiple of 16). */
 int entry_alignment(void *arg);
 __asm__(".text\n"
+        ".globl entry_alignment\n" /* binutils forget the offset of a local symbol whose address goes through the GOT */
         ".type entry_alignment, %function\n"
         "entry_alignment:\n"
         "hint #34\n" /* bti c: it is called through a pointer */
@@ -63,9 +64,7 @@ static struct words choose_words(int i) {
 }
 
 /* Through a vector register. AArch64 allows any alignment here; what it demands is that of the stack pointer. */
-static void move_aligned(volatile float v[4]) {
-    __asm__ volatile("ldr q7, [%0]\n\tstr q7, [%0]" ::"r"(v) : "v7", "memory");
-}
+static void move_aligned(volatile float v[4]) { __asm__ volatile("ldr q7, [%0]\n\tstr q7, [%0]" ::"r"(v) : "v7", "memory"); }
 
 /* Over control words and registers that a signal handler may use. */
 static void make_a_mess(void) {
