@@ -242,11 +242,12 @@ TEST(litmus, a_searcher_that_stops_leaves_no_work_behind_with_fences) { CHECK_CH
  *
  * Forbidden: a thief gets a task or record and not what was written into it before it was pushed; one is taken twice, or never. */
 
-enum { CELLS = 1024, KEY = 0x5eed };
+enum { CELLS = 1024, BATCH = 128, KEY = 0x5eed }; /* a batch does not fill a queue */
 
 static weft__task cells[CELLS];
 static atomic_uchar busy[CELLS]; /* 1 from before the push until it was taken and looked at */
-static atomic_long taken;
+static atomic_long taken, stolen;
+static _Atomic long pushed_round; /* relaxed throughout: it must not publish what the queues have to */
 static long pushed;
 
 static void look_at(weft__task *t) {
@@ -258,40 +259,50 @@ static void look_at(weft__task *t) {
     atomic_fetch_add(&taken, 1);
 }
 
+static uint64_t owner_random; /* the owner's: it makes its pushes last as long as the thieves need to come by */
+
 static void ring_push(long round) {
-    for (int i = 0; i < 64; i++) {
-        size_t at = (size_t)(round * 64 + i) % CELLS;
+    weft__slot *s = &weft__rt.slot[0];
+    for (int i = 0; i < BATCH; i++) {
+        size_t at = (size_t)(round * BATCH + i) % CELLS;
         if (atomic_load(&busy[at])) continue;
         atomic_store(&busy[at], 1);
         cells[at].arg = as_arg(round);
         cells[at].id = (uint64_t)round ^ KEY;
-        weft__ring_push(&weft__rt.slot[0], &cells[at]);
+        weft__ring_push(s, &cells[at]);
         pushed++;
+        weft__task *t = round % 2 && i % 3 == 0 ? weft__ring_pop(s) : NULL;
+        if (t) look_at(t);
+        jitter(&owner_random);
     }
-    for (weft__task *t = weft__ring_pop(&weft__rt.slot[0]); t; t = weft__ring_pop(&weft__rt.slot[0])) look_at(t);
+    weft__store(&pushed_round, round, relaxed); /* a hint for the thieves */
 }
 
-static void ring_steal_into(weft__slot *mine) {
-    for (int i = 0; i < 32; i++)
-        for (weft__task *t = weft__ring_steal(mine, &weft__rt.slot[0]); t; t = weft__ring_pop(mine)) look_at(t);
+/* Until everything was pushed and the ring is empty. */
+static void ring_steal_into(weft__slot *mine, long round) {
+    bool last = false;
+    for (int i = 0;; i++) {
+        weft__task *t = weft__ring_steal(mine, &weft__rt.slot[0]);
+        if (!t && last) return;
+        if (!t) pause_or_yield(i);
+        last = weft__load(&pushed_round, relaxed) == round;
+        for (; t; t = weft__ring_pop(mine)) {
+            atomic_fetch_add_explicit(&stolen, 1, memory_order_relaxed);
+            look_at(t);
+        }
+    }
 }
 
-static void ring_steal_1(long round) {
-    (void)round;
-    ring_steal_into(&weft__rt.slot[1]);
-}
-
-static void ring_steal_2(long round) {
-    (void)round;
-    ring_steal_into(&weft__rt.slot[2]);
-}
+static void ring_steal_1(long round) { ring_steal_into(&weft__rt.slot[1], round); }
+static void ring_steal_2(long round) { ring_steal_into(&weft__rt.slot[2], round); }
 
 static void queues_check(long round) { CHECK_MSG(atomic_load(&taken) == pushed, "round %ld: a task was lost", round); }
 
 TEST(litmus, the_ring_publishes_its_tasks) {
     make_slots(3);
-    play(&(game){NULL, queues_check, {ring_push, ring_steal_1, ring_steal_2}, 3, test_scale(10000, 300)});
-    printf("%ld tasks\n", pushed);
+    play(&(game){NULL, queues_check, {ring_push, ring_steal_1, ring_steal_2}, 3, test_scale(5000, 300)});
+    printf("%ld tasks, %ld of them stolen\n", pushed, atomic_load(&stolen));
+    CHECK_GT(atomic_load(&stolen), 0);
     free_slots();
 }
 
@@ -314,8 +325,7 @@ static void look_at_record(weft__fresh *f) {
 
 static void deque_push(long round) {
     weft__slot *s = &weft__rt.slot[0];
-    (void)round;
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < BATCH; i++) {
         weft__fresh *f = weft__cache_get(&records, &s->fresh);
         CHECK(f);
         uint64_t id = ++s->last_id;
@@ -325,30 +335,43 @@ static void deque_push(long round) {
         f->site = (void *)(uintptr_t)(id ^ KEY);
         weft__deque_push(s, f);
         pushed++;
-        if (i % 3 == 0 && (f = weft__deque_take(s))) look_at_record(f);
+        if (round % 2 == 0 || i % 3 < 2) continue;
+        for (int k = 0; k < 3; k++) jitter(&owner_random); /* thieves are at the last ones, too */
+        while ((f = weft__deque_take(s))) look_at_record(f);
     }
-    for (weft__fresh *f = weft__deque_take(s); f; f = weft__deque_take(s)) look_at_record(f);
+    weft__store(&pushed_round, round, relaxed); /* a hint for the thieves */
 }
 
-/* A look as a thief takes it before it steals (find.c), then the theft. */
+/* A look as a thief takes it before it steals (find.c). */
+static void peek(weft__slot *v) {
+    uint32_t top = weft__load(&v->top, acquire), bottom = weft__load(&v->bottom, acquire); /* as in find.c */
+    weft__fresh *f = (int32_t)(bottom - top) > 0 ? weft__load(&v->deque[top % WEFT_DEQUE], relaxed) : NULL;
+    uint64_t id = f ? weft__load(&f->id, relaxed) : 0;
+    atomic_thread_fence(memory_order_acquire); /* the record's id before the newest */
+    CHECK_LE(id, weft__load(&newest, relaxed));
+}
+
 static void deque_steal(long round) {
     weft__slot *v = &weft__rt.slot[0];
-    (void)round;
-    for (int i = 0; i < 32; i++) {
-        uint32_t top = weft__load(&v->top, acquire), bottom = weft__load(&v->bottom, acquire); /* as in find.c */
-        weft__fresh *f = (int32_t)(bottom - top) > 0 ? weft__load(&v->deque[top % WEFT_DEQUE], relaxed) : NULL;
-        uint64_t id = f ? weft__load(&f->id, relaxed) : 0;
-        atomic_thread_fence(memory_order_acquire); /* the record's id before the newest */
-        CHECK_LE(id, weft__load(&newest, relaxed));
-        if ((f = weft__deque_steal(v))) look_at_record(f);
+    bool last = false;
+    for (int i = 0;; i++) {
+        peek(v);
+        weft__fresh *f = weft__deque_steal(v);
+        if (!f && last) return;
+        if (!f) pause_or_yield(i);
+        last = weft__load(&pushed_round, relaxed) == round;
+        if (!f) continue;
+        atomic_fetch_add_explicit(&stolen, 1, memory_order_relaxed);
+        look_at_record(f);
     }
 }
 
 TEST(litmus, recycled_records_are_those_of_their_id) {
     make_slots(1);
     weft__rt.many = true;
-    play(&(game){NULL, queues_check, {deque_push, deque_steal, deque_steal}, 3, test_scale(10000, 300)});
-    printf("%ld records\n", pushed);
+    play(&(game){NULL, queues_check, {deque_push, deque_steal, deque_steal}, 3, test_scale(5000, 300)});
+    printf("%ld records, %ld of them stolen\n", pushed, atomic_load(&stolen));
+    CHECK_GT(atomic_load(&stolen), 0);
     free_slots();
 }
 
