@@ -180,7 +180,7 @@ TEST(stack, each_visits_those_that_were_handed_out) {
     weft__stack_each(count_one, &n);
     CHECK_EQ(n, 0);
     for (int i = 0; i < 100; i++) weft__stack_put(&cache, weft__stack_get(&cache, default_class()));
-    for (int i = 0; i < 70; i++) CHECK(weft__stack_get(&cache, 2));
+    for (int i = 0; i < 70; i++) CHECK(weft__stack_get(&cache, weft__stack_class((size_t)512 << 10)));
     for (int i = 0; i < 3; i++) CHECK(weft__stack_get(&cache, weft__stack_class((size_t)64 << 20)));
     weft__stack_each(count_one, &n);
     CHECK_EQ(n, 74);
@@ -241,7 +241,8 @@ TEST(stack, opening_and_closing_leaves_nothing_behind) {
         open_pool();
         CHECK_EQ(weft__stack_thread_open(), 0);
         for (int i = 0; i < 3; i++) {
-            weft__stack *a = weft__stack_get(&cache, default_class()), *b = weft__stack_get(&cache, round % 8);
+            weft__stack *a = weft__stack_get(&cache, default_class()),
+                        *b = weft__stack_get(&cache, weft__stack_class(WEFT_STACK_MIN << round % 8));
             CHECK(a && b);
             weft__stack_put(&cache, a);
         }
@@ -309,7 +310,8 @@ static bool life_with_faults(void) {
     bool ok = false;
     if (weft__stack_pool_open() != 0) return false;
     if (weft__stack_thread_open() == 0) {
-        weft__stack *a = weft__stack_get(&cache, default_class()), *b = weft__stack_get(&cache, 3);
+        weft__stack *a = weft__stack_get(&cache, default_class()),
+                    *b = weft__stack_get(&cache, weft__stack_class((size_t)128 << 10));
         if (a) a->low[0] = a->high[-1] = 1;
         ok = a && b;
         if (a) weft__stack_put(&cache, a);
@@ -373,7 +375,7 @@ static int beyond_the_budget(void *arg) {
     setenv("WEFT_STACK_GUARDS", "protect", 1);
     open_pool();
     weft__stack *s = NULL;
-    for (long i = 0; i < max / 4 + 1000; i++) CHECK(s = weft__stack_get(&cache, 0));
+    for (long i = 0; i < max / 4 + 1000; i++) CHECK(s = weft__stack_get(&cache, weft__stack_class(1)));
     CHECK_EQ(info().guards, 1);
     CHECK_EQ(s->guards, 1);
     CHECK_LE(info().mappings, max / 2 + 10);
