@@ -265,7 +265,7 @@ void weft__overflow_close(void) {
 
 /* ---- per thread ---- */
 
-/* Whole pages for our frames and the kernel's: 11 KiB with AVX-512, up to 80 KiB with the matrix registers of AArch64. */
+/* Whole pages for our frames and the kernel's: 11 KiB with AVX-512, more with the matrix registers of AArch64. */
 static size_t signal_stack(void) {
     size_t page = weft__page_size(), kernel = getauxval(AT_MINSIGSTKSZ); /* 0: older than such registers */
     return (SIGNAL_STACK + kernel + page - 1) & ~(page - 1);

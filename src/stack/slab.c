@@ -288,7 +288,7 @@ void weft__stack_unpoison(weft__stack *s) {
 /* ---- start and end ---- */
 
 /* Valgrind looks through every slab for pointers when the program ends: 10 s for 4 GiB. Emulators of another CPU keep a record
- * of each page that was ever reserved, 30 MB for 4 GiB. WEFT_STACK_SLAB=64 in the environment (MiB) is for those. */
+ * of each page that was ever reserved: 47 MB for 4 GiB in qemu-user 7.2. WEFT_STACK_SLAB=64 in the environment (MiB) is for those. */
 static size_t slab_first(void) {
     if (RUNNING_ON_VALGRIND) return SLAB_LITTLE;
     const char *s = getenv("WEFT_STACK_SLAB");
