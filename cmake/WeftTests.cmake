@@ -2,11 +2,24 @@
 # Tests on CTest. Each file of test/{unit,api,stress,fault} is one program; each TEST(suite, name) in it is one CTest test
 # `suite.name`, run as a process of its own: test_<dir>_<file> suite.name.
 
+# A cross build's tests run in an emulator. The harness cannot tell, so it is told.
+set(weft_launcher ${WEFT_TEST_LAUNCHER})
+set(weft_test_environment "")
+if(CMAKE_CROSSCOMPILING)
+  list(APPEND weft_launcher ${CMAKE_CROSSCOMPILING_EMULATOR})
+  set(weft_test_environment "WEFT_TEST_EMULATED=1;WEFT_STACK_SLAB=64") # little address space: its records cost memory
+  if(NOT weft_launcher)
+    message(WARNING "no emulator: the tests are built, but cannot run here")
+  endif()
+endif()
+
 # The harness has its own alarm, which says what hangs; CTest's comes a little later. The factors are the harness's.
 if(WEFT_TEST_TIMEOUT_SCALE)
   set(weft_timeout_scale ${WEFT_TEST_TIMEOUT_SCALE})
 elseif(WEFT_TEST_LAUNCHER MATCHES valgrind)
   set(weft_timeout_scale 20)
+elseif(CMAKE_CROSSCOMPILING)
+  set(weft_timeout_scale 5)
 elseif(NOT WEFT_SANITIZE STREQUAL none)
   set(weft_timeout_scale 5)
 else()
@@ -28,8 +41,9 @@ function(weft_add_tests source program label)
       set(seconds ${weft_timeout_default})
     endif()
     math(EXPR seconds "${seconds} * ${weft_timeout_scale} + 15")
-    add_test(NAME ${test} COMMAND ${WEFT_TEST_LAUNCHER} $<TARGET_FILE:${program}> ${test})
-    set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77)
+    add_test(NAME ${test} COMMAND ${weft_launcher} $<TARGET_FILE:${program}> ${test})
+    set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77 ENVIRONMENT
+                                            "${weft_test_environment}")
     if(kind MATCHES SOLO)
       set_tests_properties(${test} PROPERTIES RUN_SERIAL ON)
     endif()
@@ -72,7 +86,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/test/harness.c)
 endif()
 
 # What follows looks at the tree or at the models, not at the way the library was compiled: once is enough.
-if(NOT WEFT_SANITIZE STREQUAL none OR WEFT_TEST_LAUNCHER OR NOT WEFT_TOP_LEVEL)
+if(NOT WEFT_SANITIZE STREQUAL none OR weft_launcher OR CMAKE_CROSSCOMPILING OR NOT WEFT_TOP_LEVEL)
   return()
 endif()
 

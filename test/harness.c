@@ -60,14 +60,22 @@ void test_skip(const char *why) {
 #define SANITIZED 1
 #endif
 
+bool test_emulated(void) { return getenv("WEFT_TEST_EMULATED") != NULL; }
+
 int test_slow_tools(void) {
     const char *preload = getenv("LD_PRELOAD"); /* valgrind puts its own library there */
     if (preload && strstr(preload, "vgpreload")) return 50;
+    if (test_emulated()) return 10;
 #ifdef SANITIZED
     return 10;
 #else
     return 1;
 #endif
+}
+
+void test_skip_under(const char *tools, const char *emulator) {
+    const char *why = test_emulated() ? emulator : test_slow_tools() > 1 ? tools : NULL;
+    if (why) test_skip(why);
 }
 
 static double env_factor(const char *name) {

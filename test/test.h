@@ -52,6 +52,8 @@ void test_register(struct test *t);
 void test_fail(const char *file, int line, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
 /* Ends the process with 77: this machine cannot run the test. */
 void test_skip(const char *why) __attribute__((noreturn));
+/* The same under a sanitizer or valgrind, because of `tools`; in an emulator because of `emulator`, unless that is NULL. */
+void test_skip_under(const char *tools, const char *emulator);
 
 #define CHECK(cond) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, "CHECK(%s)", #cond))
 #define CHECK_MSG(cond, ...) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, __VA_ARGS__))
@@ -102,7 +104,10 @@ static inline uint64_t test_below(uint64_t *state, uint64_t n) { return test_ran
 
 /* ---- amounts ---- */
 
-/* How many times slower the tools make us: 1, or 10 (thread, address or memory sanitizer), or 50 (valgrind). */
+/* The program runs in an emulator of another architecture (the build sets WEFT_TEST_EMULATED): slow, and with an emulated kernel
+ * interface. */
+bool test_emulated(void);
+/* How many times slower the tools make us: 1, or 10 (thread, address or memory sanitizer, emulator), or 50 (valgrind). */
 int test_slow_tools(void);
 /* n, times WEFT_TEST_SCALE, divided by test_slow_tools(); at least `floor` (and never above n because of the floor). */
 long test_scale(long n, long floor);

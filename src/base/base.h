@@ -37,14 +37,25 @@
 
 /* The compiler must not move memory accesses across; the CPU may. */
 #define weft__compiler_barrier() __asm__ volatile("" ::: "memory")
-/* Store-to-load order after an atomic read-modify-write of this thread: on x86-64 the locked instruction has done it. */
+/* A full barrier (every access before it, before every access after it) behind an atomic read-modify-write of this thread.
+ * On x86-64 the locked instruction has been one. On AArch64 it is none, whatever its order: an acquiring exchange lets an earlier
+ * store pass below its own, and with the single instructions of ARMv8.1 (LSE) even a sequentially consistent one lets later plain
+ * loads pass above its store. So there it is a fence. */
 #if defined(__x86_64__)
 #define weft__fence_after_rmw() weft__compiler_barrier()
-#define weft__cpu_relax() __builtin_ia32_pause()
 #else
 #define weft__fence_after_rmw() atomic_thread_fence(memory_order_seq_cst)
-#define weft__cpu_relax() __asm__ volatile("yield" ::: "memory")
 #endif
+
+/* A short pause in a loop that waits for another CPU; the numbers of pauses in lock.c and find.c are chosen for some tens of
+ * nanoseconds each. AArch64's `yield` takes no time at all on most cores; `isb` empties the pipeline. */
+WEFT_INLINE void weft__cpu_relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
 
 /* A bug in the caller: prints "weft: " and the sentence to stderr, then aborts. */
 WEFT_COLD WEFT_NORETURN void weft__die(const char *fmt, ...) WEFT_PRINTF(1, 2);

@@ -18,8 +18,8 @@ WEFT_COLD void weft__lock_slow(weft__lock *l);
 void weft__lock_strict(bool on);
 bool weft__lock_is_strict(void);
 
-/* acquire: sees what the last holder did; pairs with the release in weft__lock_leave. On every CPU that weft__fence_after_rmw
- * knows it is also the full barrier that the parking protocol builds on. */
+/* acquire: sees what the last holder did; pairs with the release in weft__lock_leave. Where the parking protocol needs a full
+ * barrier as well (P3), weft__fence_after_rmw follows: free on x86-64, where the exchange has been one. */
 WEFT_INLINE void weft__lock_take(weft__lock *l) {
     if (unlikely(weft__xchg(&l->held, 1, acquire))) weft__lock_slow(l);
 }

@@ -129,6 +129,7 @@ static WEFT_NOINLINE int operate_slow(weft_chan *c, int what, void *elem, weft_d
 WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
     weft__worker *w = weft__self();
     weft__block *b = &weft__cur(w)->b;
+    weft__fence_after_rmw(); /* P3: wait_lock before the epoch. Only who parks needs it, so it is here and not behind the lock */
     /* P3: a cancellation since the check is seen here, or sees us */
     bool plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE &&
                  weft__load(&b->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
@@ -200,7 +201,6 @@ WEFT_INLINE bool enter_locked(weft_chan *c, weft__worker **w, weft__slot **s) {
     if (c->cap == 0 || weft__load(&b->wait_lock, relaxed) != &c->lock) /* a store that is not needed costs 0.5 ns */
         weft__store(&b->wait_lock, &c->lock, release);                 /* P3; pairs with the acquire in weft__interrupt */
     if (unlikely(!weft__lock_take_once(&c->lock))) return false;
-    weft__fence_after_rmw();
     return true;
 }
 

@@ -28,7 +28,9 @@ WEFT_INLINE void weft__ctx_fp_reset(void) {
     static const uint16_t x87 = 0x037f;
     __asm__ volatile("ldmxcsr %0\n\tfldcw %1" ::"m"(mxcsr), "m"(x87));
 #else
-    __asm__ volatile("msr fpcr, xzr");
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    if (unlikely(fpcr)) __asm__ volatile("msr fpcr, xzr"); /* dear on many cores, as in aarch64.S */
 #endif
 }
 /* About where the stack is now. (Asking the compiler for its frame would make it build one.) */

@@ -188,6 +188,8 @@ static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
     if (w->searching) {
         w->searching = false;
         weft__sub(&weft__rt.searching, 1, seq_cst); /* before looking at the queues; pairs with weft__wake_wanted */
+        /* And before the look at `idle`: read too early, it misses the slot that a producer saw idle when it relied on us. */
+        weft__fence_after_rmw();
         if (weft__load(&weft__rt.idle, relaxed) > 0) {
             weft__heavy_barrier(); /* pairs with the light barrier there */
             if (weft__idle_work_waits(s, 1)) weft__work_made(s);

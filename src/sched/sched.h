@@ -250,8 +250,13 @@ WEFT_INLINE weft__worker *weft__self(void) {
     weft__worker *w;
 #if defined(__x86_64__)
     __asm__ volatile("movq weft__self_worker@gottpoff(%%rip), %0\n\tmovq %%fs:(%0), %0" : "=r"(w));
+#elif defined(__aarch64__)
+    uintptr_t offset;
+    __asm__ volatile("adrp %1, :gottprel:weft__self_worker\n\tldr %1, [%1, :gottprel_lo12:weft__self_worker]\n\t"
+                     "mrs %0, tpidr_el0\n\tldr %0, [%0, %1]"
+                     : "=&r"(w), "=&r"(offset));
 #else
-    w = weft__self_slow();
+#error "how is a thread-local variable read here?"
 #endif
     return w;
 }

@@ -15,7 +15,9 @@
  * A frame larger than the guard can step over it into the neighbour's memory without touching it. Compilers prevent that with
  * -fstack-clash-protection, which several distributions switch on; for the others the guard is a sixteenth of the stack, at
  * least a page and at most 64 KiB: 16 KiB by default. The entries are in pages of page tables that the stack needs anyway, so
- * that is free up to 2 MiB of stack; four entries take 60 ns longer to install than one, of 800. */
+ * that is free up to 2 MiB of stack; four entries take 60 ns longer to install than one, of 800.
+ * On AArch64 gcc's -fstack-clash-protection counts on a guard of 64 KiB and probes only larger frames (the C library guards its
+ * threads with as much for that reason); so the guard is a quarter of the stack there, 64 KiB by default. */
 #include "stack/slab.h"
 
 #include <stdlib.h>
@@ -23,6 +25,11 @@
 #include "os/os.h"
 
 #define GUARD_MAX ((size_t)64 << 10)
+#if defined(__aarch64__)
+enum { GUARD_SHARE = 4 };
+#else
+enum { GUARD_SHARE = 16 };
+#endif
 enum { REGION = 3, PROTECT = 2, CANARY = 1 };
 enum { MAPS_DEFAULT = 65530, MAPS_PER_GUARD = 2 };
 static const uint64_t canary = UINT64_C(0x77656674c0de57ac); /* odd bytes and no pointer */
@@ -34,7 +41,7 @@ static _Atomic long maps_left, maps_used; /* counters; they order nothing */
 void (*weft__stack_who)(weft__stack *s, weft__who *out);
 
 size_t weft__guard_size(int cls) {
-    size_t size = weft__stack_class_size(cls) / 16, page = weft__page_size();
+    size_t size = weft__stack_class_size(cls) / GUARD_SHARE, page = weft__page_size();
     return size > GUARD_MAX ? GUARD_MAX : size < page ? page : size;
 }
 

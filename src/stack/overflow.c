@@ -19,13 +19,18 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "os/os.h"
 
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
+
 enum {
-    SIGNAL_STACK = 64 << 10, /* the frame with wide registers needs 11 KiB, the unwinder about as much */
+    SIGNAL_STACK = 64 << 10, /* the unwinder needs about 11 KiB; the kernel's frame, with all its registers, comes on top */
     SLOP_ABOVE = 4 << 10,    /* the stack pointer may be this far above the address: red zone, pushes, a probe */
     SLOP_BELOW = 64 << 10,   /* or this far below: a large frame touched its upper part first */
     FRAMES = 48,
@@ -260,25 +265,31 @@ void weft__overflow_close(void) {
 
 /* ---- per thread ---- */
 
+/* Whole pages for our frames and the kernel's: 11 KiB with AVX-512, more with the matrix registers of AArch64. */
+static size_t signal_stack(void) {
+    size_t page = weft__page_size(), kernel = getauxval(AT_MINSIGSTKSZ); /* 0: older than such registers */
+    return (SIGNAL_STACK + kernel + page - 1) & ~(page - 1);
+}
+
 int weft__stack_thread_open(void) {
-    size_t page = weft__page_size();
-    char *map = weft__vm_reserve(page + SIGNAL_STACK, page);
+    size_t page = weft__page_size(), size = signal_stack();
+    char *map = weft__vm_reserve(page + size, page);
     if (!map) return -ENOMEM;
     int err = weft__vm_protect_none(map, page);
     if (err) goto unmap;
-    stack_t alt = {.ss_sp = map + page, .ss_size = SIGNAL_STACK};
+    stack_t alt = {.ss_sp = map + page, .ss_size = size};
     err = weft__fault() ? -weft__fault_errno : sigaltstack(&alt, &mine.before) != 0 ? -errno : 0;
     if (err) goto unmap;
     mine.map = map;
     return 0;
 unmap:
-    weft__vm_release(map, page + SIGNAL_STACK);
+    weft__vm_release(map, page + size);
     return err;
 }
 
 void weft__stack_thread_close(void) {
     if (!mine.map) return;
     sigaltstack(&mine.before, NULL);
-    weft__vm_release(mine.map, weft__page_size() + SIGNAL_STACK);
+    weft__vm_release(mine.map, weft__page_size() + signal_stack());
     mine.map = NULL;
 }

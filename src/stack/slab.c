@@ -34,6 +34,8 @@
  * nothing); MADV_FREE when a stack comes back (the next task pays the page fault again: 2 µs against 0.1). */
 #include "stack/slab.h"
 
+#include <stdlib.h>
+
 #include "base/lock.h"
 #include "os/os.h"
 
@@ -53,8 +55,8 @@ enum {
     STRUCT_SIZE = 64, /* a line for struct weft__stack */
     GROWTH = 4,       /* a class's slabs double this often */
 };
-/* Bytes of a class's first slab. Valgrind looks through all of it for pointers when the program ends: 10 s for 4 GiB. */
-#define SLAB_FIRST (RUNNING_ON_VALGRIND ? (size_t)64 << 20 : (size_t)4 << 30)
+#define SLAB_FIRST ((size_t)4 << 30) /* bytes of a class's first slab, unless somebody pays for addresses: see slab_first */
+#define SLAB_LITTLE ((size_t)64 << 20)
 #define FRAMES_MIN 2458 /* bytes of the top page that are left for frames: a parked task should need no second page */
 
 _Static_assert(sizeof(weft__stack) <= STRUCT_SIZE, "struct weft__stack fits its line");
@@ -68,6 +70,7 @@ static struct {
     _Atomic uint32_t slab_count;       /* likewise */
 
     pthread_mutex_t growing;
+    size_t first_size;                             /* bytes of a class's first slab; fixed while the pool is open */
     weft__stack_slab *current[WEFT_STACK_CLASSES]; /* the slab that is being carved; under `growing` */
     uint32_t next_size[WEFT_STACK_CLASSES];        /* stacks of the next slab, 0 = not tried yet; under `growing` */
 
@@ -127,7 +130,7 @@ static weft__stack_slab *slab_map(int cls, uint32_t stacks) {
 /* Under `growing`. Halves what it asks for until it gets it, but tries a whole magazine before a single stack. */
 static weft__stack_slab *slab_new(int cls) {
     uint32_t least = magazine_size(cls), n = pool.next_size[cls];
-    size_t size = weft__stack_class_size(cls), first = SLAB_FIRST;
+    size_t size = weft__stack_class_size(cls), first = pool.first_size;
     if (!n) n = first > size ? (uint32_t)(first / size) : 1;
     weft__stack_slab *slab;
     while (!(slab = slab_map(cls, n))) {
@@ -284,7 +287,17 @@ void weft__stack_unpoison(weft__stack *s) {
 
 /* ---- start and end ---- */
 
+/* Valgrind looks through every slab for pointers when the program ends: 10 s for 4 GiB. Emulators of another CPU keep a record
+ * of each page that was ever reserved: 47 MB for 4 GiB in qemu-user 7.2. WEFT_STACK_SLAB=64 in the environment (MiB) is for those. */
+static size_t slab_first(void) {
+    if (RUNNING_ON_VALGRIND) return SLAB_LITTLE;
+    const char *s = getenv("WEFT_STACK_SLAB");
+    long mib = s ? strtol(s, NULL, 10) : 0;
+    return mib > 0 && mib <= (long)(SLAB_FIRST >> 20) ? (size_t)mib << 20 : SLAB_FIRST;
+}
+
 int weft__stack_pool_open(void) {
+    pool.first_size = slab_first();
     int err = weft__guards_open();
     return err ? err : weft__overflow_open();
 }

@@ -165,7 +165,8 @@ void weft__root_drained(void) {
 }
 
 void weft__foreign_spawned(void) {
-    weft__add(&weft__rt.foreign_spawned, 1, seq_cst); /* before the look at the phase; pairs with weft_stop */
+    weft__add(&weft__rt.foreign_spawned, 1, seq_cst); /* before the looks at phase and cause; pairs with weft_stop */
+    weft__fence_after_rmw();                          /* the cause is not read in sequentially consistent order */
 }
 
 void weft__foreign_done(void) {

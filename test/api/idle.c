@@ -78,7 +78,7 @@ static int stay_idle(void *arg) {
 
 /* In a child each, so that threads of other tests are not counted. */
 static void check_idle(weft_fn *park, int workers, int64_t search) {
-    if (test_slow_tools() > 1) test_skip("the tools have threads and work of their own");
+    test_skip_under("the tools have threads and work of their own", NULL);
     struct idle d = {park, workers, search};
     CHECK_CHILD_ARG(stay_idle, &d);
 }

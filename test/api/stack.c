@@ -150,7 +150,7 @@ static int run_overflow(void *arg) {
 static bool mentions(const char *text, const char *a, const char *b) { return strstr(text, a) || strstr(text, b); }
 
 TEST(stack, an_overflow_is_reported_and_ends_the_process) {
-    if (test_slow_tools() > 1) test_skip("the tools report it themselves");
+    test_skip_under("the tools report it themselves", NULL);
     EACH_WORKERS(w) {
         struct test_child c;
         struct overflow o = {w, 0, "icarus"};
@@ -163,7 +163,7 @@ TEST(stack, an_overflow_is_reported_and_ends_the_process) {
 }
 
 TEST(stack, an_overflow_report_names_the_tasks_own_limit) {
-    if (test_slow_tools() > 1) test_skip("the tools report it themselves");
+    test_skip_under("the tools report it themselves", NULL);
     struct test_child c;
     struct overflow o = {2, 1 << 20, "daedalus"};
     test_child(run_overflow, &o, &c);
@@ -175,7 +175,7 @@ TEST(stack, an_overflow_report_names_the_tasks_own_limit) {
 static int overflow_main(void *arg) { return run_on((int)(intptr_t)arg, overflow, NULL); }
 
 TEST(stack, an_overflow_of_the_first_task_is_reported_too) {
-    if (test_slow_tools() > 1) test_skip("the tools report it themselves");
+    test_skip_under("the tools report it themselves", NULL);
     CHECK_DIES_ARG(overflow_main, as_arg(1), "overflow");
     CHECK_DIES_ARG(overflow_main, as_arg(2), "overflow");
 }
@@ -191,7 +191,7 @@ static int run_read_nowhere(void *arg) {
 }
 
 TEST(stack, another_fault_is_not_called_an_overflow) {
-    if (test_slow_tools() > 1) test_skip("the tools report it themselves");
+    test_skip_under("the tools report it themselves", NULL);
     struct test_child c;
     test_child(run_read_nowhere, NULL, &c);
     CHECK_EQ(c.signal, SIGSEGV); /* as if nobody handled it: a core, a shell that says so */
@@ -213,7 +213,7 @@ static int run_with_handler(void *arg) {
 }
 
 TEST(stack, a_handler_that_was_there_before_still_gets_other_faults) {
-    if (test_slow_tools() > 1) test_skip("the tools report it themselves");
+    test_skip_under("the tools report it themselves", NULL);
     struct test_child c;
     test_child(run_with_handler, NULL, &c);
     CHECK_EQ(c.exit_code, 42);

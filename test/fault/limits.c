@@ -73,7 +73,7 @@ static void check_space(long mb, bool must_run) {
 }
 
 TEST(fault_limits, address_space_runs_out) {
-    if (test_slow_tools() > 1) test_skip("the tools need address space of their own");
+    test_skip_under("the tools need address space of their own", "the emulator does not apply limits on address space");
     for (long mb = 1; mb <= 512; mb *= 2) check_space(mb, mb >= 512);
     for (long mb = 17; mb < 40; mb += 3) /* a start needs some two dozen with two thread stacks of 8 MiB */
         check_space(mb, false);
@@ -108,11 +108,11 @@ static int run_with_few_threads(void *arg) {
     else
         test_skip("needs root, to become a user that runs nothing else");
     limit(RLIMIT_NPROC, n);
-    int fds = test_fds();
+    int fds = test_fds(), threads = test_threads(); /* an emulator has one of its own */
     int rc = run_on(8, many_arrive, NULL);
     printf("%d threads: %d\n", (int)n, rc);
     CHECK_MSG(rc == 1000 || rc == -EAGAIN || rc == WEFT_ENOMEM, "%d", rc);
-    test_wait_threads(1);
+    test_wait_threads(threads);
     CHECK_EQ(test_fds(), fds);
     if (rc < 0) {
         CHECK_EQ(weft_stop(WEFT_FOREVER), WEFT_ETERMINATED);
@@ -122,7 +122,7 @@ static int run_with_few_threads(void *arg) {
 }
 
 TEST(fault_limits, threads_run_out) {
-    if (test_slow_tools() > 1) test_skip("the tools need threads of their own");
+    test_skip_under("the tools need threads of their own", NULL);
     for (int n = 0; n <= 12; n++) CHECK_CHILD_ARG(run_with_few_threads, as_arg(n));
 }
 
@@ -137,6 +137,6 @@ static int run_without_descriptors(void *arg) {
 }
 
 TEST(fault_limits, descriptors_run_out) {
-    if (test_slow_tools() > 1) test_skip("the tools need descriptors of their own");
+    test_skip_under("the tools need descriptors of their own", NULL);
     CHECK_CHILD(run_without_descriptors);
 }

@@ -9,6 +9,7 @@
  *     wake_one     CAS nsearch 0 -> 1; under the idle lock: a worker and a slot: give, wake (the woken one searches and
  *                  owns the count); none: nsearch--, still under the lock
  *     searcher     found work: nsearch--; HEAVY2; idle_count > 0 and more work: wake_one.  Found none: goes idle.
+ *                  (-DIDLEFIRST, as the code does it: idle_count is read once, after nsearch--; 0: no HEAVY2, no look)
  *                  (-DALWAYSWAKE: no HEAVY2 and no look: wakes one whenever idle_count > 0)
  *     stop         under the idle lock: stop = 1, give every idle worker the order to end
  *
@@ -29,6 +30,7 @@
  *   M_LOOKBEFORE   second look before publishing               M_NOMORE        (CHAIN) searcher does not wake another
  *   M_DROPLATE     searching dropped after the second look     M_NOTCONSUMED   a given wake-up is thrown away
  *   M_DROPUNLOCKED wake_one found nobody: nsearch-- after the unlock
+ *   M_IDLEEARLY    (IDLEFIRST, CHAIN, NF=2) idle_count is read before nsearch-- is seen: what AArch64 does without a fence
  */
 #ifndef NW
 #define NW 2                                 /* workers */
@@ -49,7 +51,11 @@
 #ifdef CHAIN
 #define PUSHES(i) ((i) == 0 -> 12 : 0)
 #define WAITS(i)  ((i) == 0 -> 12 : ((i) == 2 -> 8 : 0))
+#if NF == 2
+#define ALL 15
+#else
 #define ALL 13
+#endif
 #else
 #ifdef TWO
 #define PUSHES(i) ((i) == 0 -> 4 : ((i) == 1 -> 8 : 0))
@@ -196,8 +202,24 @@ search:
 #endif
   if :: it == NONE -> goto idle :: else fi;
   if :: srch ->
+#ifdef M_IDLEEARLY
+        k = idle_count;
+#endif
         atomic { DRAINED -> drop_search(); srch = 0 }
-#ifndef M_NOMORE
+#if defined(IDLEFIRST)
+#ifndef M_IDLEEARLY
+        k = idle_count;
+#endif
+        if :: k > 0 ->
+#ifdef MEMBARRIER
+              membarrier();
+#endif
+              k = 0;
+              look(seen)
+           :: else fi;
+        if :: seen -> wake_check(DRAINED) :: else fi;
+        seen = 0
+#elif !defined(M_NOMORE)
 #if defined(MEMBARRIER) && !defined(ALWAYSWAKE) && !defined(M_NOHEAVY2)
         if :: idle_count > 0 -> membarrier() :: else fi;
 #endif

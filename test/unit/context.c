@@ -15,8 +15,12 @@
 #include "context/context.h"
 #include "context/sanitize.h"
 
-#if !defined(__x86_64__)
-#error "this file knows the registers of x86-64 only"
+#if defined(__x86_64__)
+#include "unit/context_x86_64.h"
+#elif defined(__aarch64__)
+#include "unit/context_aarch64.h"
+#else
+#error "this file knows the registers of x86-64 and AArch64 only"
 #endif
 
 static int run(int workers, weft_fn *fn, void *arg) {
@@ -46,26 +50,6 @@ static void in_tasks(int n, weft_fn *fn) {
 
 /* ---- registers ---- */
 
-/* Fills the callee-saved registers with functions of `with`, yields, and returns a bit for each one that has changed. */
-int yield_with_registers(uint64_t with);
-__asm__(".text\n"
-        ".type yield_with_registers, @function\n"
-        "yield_with_registers:\n"
-        "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n push %rdi\n"
-        "lea 1(%rdi), %rbx\n lea 2(%rdi), %rbp\n lea 3(%rdi), %r12\n"
-        "lea 4(%rdi), %r13\n lea 5(%rdi), %r14\n lea 6(%rdi), %r15\n"
-        "call weft_yield\n"
-        "pop %rdi\n xor %eax, %eax\n"
-        "inc %rdi\n cmp %rdi, %rbx\n je 1f\n or $1, %eax\n"
-        "1: inc %rdi\n cmp %rdi, %rbp\n je 1f\n or $2, %eax\n"
-        "1: inc %rdi\n cmp %rdi, %r12\n je 1f\n or $4, %eax\n"
-        "1: inc %rdi\n cmp %rdi, %r13\n je 1f\n or $8, %eax\n"
-        "1: inc %rdi\n cmp %rdi, %r14\n je 1f\n or $16, %eax\n"
-        "1: inc %rdi\n cmp %rdi, %r15\n je 1f\n or $32, %eax\n"
-        "1: pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n"
-        "ret\n"
-        ".size yield_with_registers, .-yield_with_registers\n");
-
 static int keep_registers(void *arg) {
     uint64_t with = ((uint64_t)(uintptr_t)arg + 1) << 32;
     for (long i = test_scale(20000, 1000); i > 0; i--) CHECK_EQ(yield_with_registers(with += 7), 0);
@@ -84,38 +68,10 @@ TEST(context, callee_saved_registers_are_kept) {
 
 /* ---- floating-point control words ---- */
 
-enum {
-    MXCSR_FLAGS = 0x3f, /* what has happened so far; not a mode */
-    MXCSR_START = 0x1f80,
-    X87_START = 0x037f,
-};
-
-struct words {
-    uint32_t mxcsr;
-    uint16_t x87;
-};
-
-static struct words get_words(void) {
-    struct words w;
-    __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(w.mxcsr), "=m"(w.x87));
-    w.mxcsr &= ~(uint32_t)MXCSR_FLAGS;
-    return w;
-}
-static void set_words(uint32_t mxcsr, uint16_t x87) { __asm__ volatile("ldmxcsr %0\n\tfldcw %1" ::"m"(mxcsr), "m"(x87)); }
-
 static void check_words(struct words want) {
     struct words now = get_words();
-    CHECK_MSG(now.mxcsr == want.mxcsr && now.x87 == want.x87, "mxcsr %#x and x87 %#x instead of %#x and %#x", now.mxcsr,
-              now.x87, want.mxcsr, want.x87);
-}
-
-/* Rounding in all four ways, precision of the x87 in all three, flushing of denormals. */
-static struct words choose_words(int i) {
-    static const uint16_t precision[] = {0x000, 0x200, 0x300};
-    uint32_t rounding = (uint32_t)i % 4;
-    uint32_t flush = i % 2 ? 0x8040 : 0;
-    set_words(MXCSR_START | rounding << 13 | flush, (uint16_t)(0x7f | precision[i % 3] | rounding << 10));
-    return get_words(); /* what this machine (valgrind, say) makes of it */
+    CHECK_MSG(now.a == want.a && now.b == want.b, "control words %#x and %#x instead of %#x and %#x", now.a, now.b, want.a,
+              want.b);
 }
 
 static double divide(void) {
@@ -150,7 +106,7 @@ TEST(context, rounding_and_precision_are_each_tasks_own) {
 
 static int starts_clean(void *arg) {
     (void)arg;
-    check_words((struct words){MXCSR_START, X87_START});
+    check_words(words_at_start);
     CHECK_EQ(fegetround(), FE_TONEAREST);
     return 0;
 }
@@ -180,14 +136,6 @@ TEST(context, a_new_task_starts_with_the_modes_of_a_new_process) {
 
 /* ---- the stack at the entry of a task ---- */
 
-/* *(int *)arg = the stack pointer's distance from where the ABI wants it (a multiple of 16, before the call). */
-int entry_alignment(void *arg);
-__asm__(".text\n"
-        ".type entry_alignment, @function\n"
-        "entry_alignment:\n"
-        "lea 8(%rsp), %eax\n and $15, %eax\n mov %eax, (%rdi)\n xor %eax, %eax\n ret\n"
-        ".size entry_alignment, .-entry_alignment\n");
-
 static void print_some(char *to, size_t size, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
@@ -200,7 +148,7 @@ static int use_alignment(void *arg) {
     (void)arg;
     char text[64];
     _Alignas(16) volatile float v[4] = {1, 2, 3, 4};
-    __asm__ volatile("movaps %0, %%xmm7\n\tmovaps %%xmm7, %0" : "+m"(v)::"xmm7");
+    move_aligned(v);
     print_some(text, sizeof text, "%.2Lf %.1f %d %s", (long double)v[0] + 0.25L, (double)v[3], 7, "x");
     CHECK_STR(text, "1.25 4.0 7 x");
     return 0;
@@ -277,8 +225,7 @@ static struct {
 static void on_signal(int sig) {
     volatile char mess[1024];
     for (size_t i = 0; i < sizeof mess; i++) mess[i] = (char)sig;
-    set_words(MXCSR_START | 0x6000, 0x7f);
-    __asm__ volatile("pcmpeqd %%xmm0, %%xmm0\n\tmovdqa %%xmm0, %%xmm15\n\tmov $-1, %%r11" ::: "xmm0", "xmm15", "r11");
+    make_a_mess();
     atomic_fetch_add(&storm.seen, 1);
 }
 

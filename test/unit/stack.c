@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
-#include "stack/stack.h"
+#include "stack/slab.h"
 
 static weft__stack_cache cache, other;
 
@@ -54,7 +54,7 @@ static void check_layout(weft__stack *s, int cls) {
     CHECK((char *)s >= s->high + WEFT_STACK_HEAD && (char *)(s + 1) <= top);
     CHECK_GE(s->high - (top - weft__page_size()), 2400); /* frames in the page that is touched anyway */
     CHECK_GE(s->low - base, weft__page_size());
-    CHECK_GE(s->high - s->low, (long)(weft__stack_class_size(cls) / 16 * 15 - weft__page_size()));
+    CHECK_GE(s->high - s->low, (long)(weft__stack_class_size(cls) - weft__guard_size(cls) - weft__page_size()));
     CHECK(weft__vm_faults(base) && weft__vm_faults(s->low - 1));
     s->low[0] = s->high[-1] = 1;
     memset(weft__stack_head(s), 0xff, WEFT_STACK_HEAD);
@@ -92,6 +92,7 @@ static bool resident(char *p) {
 }
 
 TEST(stack, a_stack_costs_its_top_page_and_nothing_before_it_is_used) {
+    if (test_emulated()) test_skip("the emulator's mincore(2) refuses pages that are protected, as the guards are there");
     open_pool();
     weft__stack *s = weft__stack_get(&cache, default_class());
     char *base = bottom(s);
@@ -100,6 +101,20 @@ TEST(stack, a_stack_costs_its_top_page_and_nothing_before_it_is_used) {
     CHECK(resident(base + size - page));
     for (int i = 1; i < WEFT_STACK_MAGAZINE; i++) CHECK(!resident(base + (size_t)i * size + size - page)); /* the next ones */
     close_pool();
+}
+
+/* What a frame must exceed before the compiler's stack-clash protection touches it on the way. */
+TEST(stack, the_guard_is_as_large_as_the_compiler_counts_on) {
+#if defined(__aarch64__)
+    size_t counts_on = (size_t)64 << 10, stack = WEFT_STACK_DEFAULT;
+#else
+    size_t counts_on = (size_t)4 << 10, stack = 1;
+#endif
+    for (int cls = weft__stack_class(stack); cls < WEFT_STACK_CLASSES; cls++) {
+        CHECK_GE(weft__guard_size(cls), counts_on);
+        CHECK_EQ(weft__guard_size(cls) % weft__page_size(), 0);
+        CHECK_LE(weft__guard_size(cls), weft__stack_class_size(cls) / 4);
+    }
 }
 
 /* ---- caches and pool ---- */
@@ -165,7 +180,7 @@ TEST(stack, each_visits_those_that_were_handed_out) {
     weft__stack_each(count_one, &n);
     CHECK_EQ(n, 0);
     for (int i = 0; i < 100; i++) weft__stack_put(&cache, weft__stack_get(&cache, default_class()));
-    for (int i = 0; i < 70; i++) CHECK(weft__stack_get(&cache, 2));
+    for (int i = 0; i < 70; i++) CHECK(weft__stack_get(&cache, weft__stack_class((size_t)512 << 10)));
     for (int i = 0; i < 3; i++) CHECK(weft__stack_get(&cache, weft__stack_class((size_t)64 << 20)));
     weft__stack_each(count_one, &n);
     CHECK_EQ(n, 74);
@@ -226,7 +241,8 @@ TEST(stack, opening_and_closing_leaves_nothing_behind) {
         open_pool();
         CHECK_EQ(weft__stack_thread_open(), 0);
         for (int i = 0; i < 3; i++) {
-            weft__stack *a = weft__stack_get(&cache, default_class()), *b = weft__stack_get(&cache, round % 8);
+            weft__stack *a = weft__stack_get(&cache, default_class()),
+                        *b = weft__stack_get(&cache, weft__stack_class(WEFT_STACK_MIN << round % 8));
             CHECK(a && b);
             weft__stack_put(&cache, a);
         }
@@ -267,7 +283,7 @@ static int run_out_of_addresses(void *arg) {
 }
 
 TEST(stack, a_limit_on_addresses_is_used_up_and_then_reported) {
-    if (test_slow_tools() > 1) test_skip("tools need the addresses for themselves");
+    test_skip_under("tools need the addresses for themselves", "the emulator does not apply limits on address space");
     CHECK_CHILD(run_out_of_addresses);
 }
 
@@ -285,7 +301,7 @@ static int under_mlockall(void *arg) {
 }
 
 TEST(stack, locking_all_memory_does_not_fill_the_reserve) {
-    if (test_slow_tools() > 1) test_skip("tools lock their own memory then");
+    test_skip_under("tools lock their own memory then", NULL);
     CHECK_CHILD(under_mlockall);
 }
 
@@ -294,7 +310,8 @@ static bool life_with_faults(void) {
     bool ok = false;
     if (weft__stack_pool_open() != 0) return false;
     if (weft__stack_thread_open() == 0) {
-        weft__stack *a = weft__stack_get(&cache, default_class()), *b = weft__stack_get(&cache, 3);
+        weft__stack *a = weft__stack_get(&cache, default_class()),
+                    *b = weft__stack_get(&cache, weft__stack_class((size_t)128 << 10));
         if (a) a->low[0] = a->high[-1] = 1;
         ok = a && b;
         if (a) weft__stack_put(&cache, a);
@@ -358,7 +375,7 @@ static int beyond_the_budget(void *arg) {
     setenv("WEFT_STACK_GUARDS", "protect", 1);
     open_pool();
     weft__stack *s = NULL;
-    for (long i = 0; i < max / 4 + 1000; i++) CHECK(s = weft__stack_get(&cache, 0));
+    for (long i = 0; i < max / 4 + 1000; i++) CHECK(s = weft__stack_get(&cache, weft__stack_class(1)));
     CHECK_EQ(info().guards, 1);
     CHECK_EQ(s->guards, 1);
     CHECK_LE(info().mappings, max / 2 + 10);
@@ -368,7 +385,7 @@ static int beyond_the_budget(void *arg) {
 }
 
 TEST(guards, half_of_the_mappings_are_left_to_the_program) {
-    if (test_slow_tools() > 1) test_skip("tools have mappings of their own");
+    test_skip_under("tools have mappings of their own", NULL);
     CHECK_CHILD(beyond_the_budget);
 }
 
