@@ -12,7 +12,9 @@
 #include "base/base.h"
 #include "base/lock.h"
 #include "base/slab.h"
+#include "context/cxx.h"
 #include "context/sanitize.h"
+#include "context/unwind.h"
 #include "os/os.h"
 #include "park/park.h"
 #include "stack/stack.h"
@@ -74,6 +76,7 @@ struct weft__task {
     weft__extra *extra;
     weft__fresh *inner; /* a child that runs inside this one's weft_scope_end; NULL: none */
     void *fake;         /* sanitizer's state while it does not run */
+    weft__unwind unwind;
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
 
@@ -147,6 +150,7 @@ struct weft__worker {
     void *fake;
     weft__bounds bounds;
     int *errno_at;      /* of this thread */
+    weft__eh *eh;       /* likewise; NULL: no C++ */
     weft__work pending; /* to be started from its own stack */
     bool searching;     /* counted in weft__rt.searching */
     int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
@@ -185,6 +189,11 @@ struct weft__rt {
     int slots;
     uint64_t id_step; /* slots + 1 */
     bool many;        /* more than one slot: somebody may steal */
+    bool cxx;         /* the program has a C++ run-time library */
+    bool panic_abort; /* the configuration, as the next three */
+    void (*on_panic)(const struct weft_panic_info *info, void *arg);
+    void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
+    void *hook_arg;
     int size_class;
     int max_threads;
     int64_t search;

@@ -21,7 +21,7 @@ static WEFT_NOINLINE WEFT_NO_TSAN void leave_for_fresh(weft__worker *w, weft__sl
 }
 
 /* Nothing lives in registers across the swap, so that they are saved once, by it, and not here as well. */
-WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+WEFT_INLINE WEFT_NO_TSAN void leave(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
     me->saved_errno = *w->errno_at;
     if (unlikely(weft__is_fresh(k))) {
         leave_for_fresh(w, s, me, weft__as_fresh(k));
@@ -36,6 +36,29 @@ WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, w
     weft__san_arrive(me->fake);
     *w->errno_at = me->saved_errno;
     weft__run_post(w);
+}
+
+/* Leaves in the middle of C++ exceptions: they go with the task. */
+static WEFT_COLD WEFT_NO_TSAN void leave_with_exceptions(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+    weft__eh kept = *w->eh;
+    *w->eh = (weft__eh){NULL, 0};
+    leave(w, s, me, k);
+    *weft__self()->eh = kept; /* H9 */
+}
+
+/* The same for a program with C++: a switch of its own, so that those without pay for one look only. */
+static WEFT_NOINLINE WEFT_NO_TSAN void switch_cxx(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+    if (unlikely(weft__eh_busy(w->eh)))
+        leave_with_exceptions(w, s, me, k);
+    else
+        leave(w, s, me, k);
+}
+
+WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+    if (unlikely(weft__rt.cxx))
+        switch_cxx(w, s, me, k);
+    else
+        leave(w, s, me, k);
 }
 
 void weft__post_ring(weft__slot *s, void *t) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening, joining and ending scopes. */
+#include "task/panic.h"
 #include "task/task.h"
 
 #include "time/clock.h"
@@ -130,6 +131,14 @@ WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task 
     return NULL;
 }
 
+/* A child that ran inside has functions to call at its end, or an error. Returns the slot we are on then. */
+static WEFT_COLD weft__slot *inside_special(weft__task *me, weft__scope *s, int result) {
+    result = weft__inside_finish(me->inner, result);
+    weft__slot *slot = weft__enter();
+    if (result < 0) weft__child_failed(s, result, slot);
+    return slot;
+}
+
 /* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
  * borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and both are in the
  * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own. Returns the slot we are on then. */
@@ -139,13 +148,12 @@ WEFT_INLINE weft__slot *run_inside(weft__task *me, weft__scope *s, weft__fresh *
     weft__worker *w = weft__self();
     int saved_errno = *w->errno_at; /* errno is a task's own */
     weft__leave_on(w);
-    int result = f->fn(f->arg);
-    weft__slot *slot = weft__enter();
-    *weft__self()->errno_at = saved_errno;
+    int result = weft__call(f->fn, f->arg);
     f = me->inner;
+    weft__slot *slot = likely(!f->extra && result >= 0) ? weft__enter() : inside_special(me, s, result);
+    *weft__self()->errno_at = saved_errno;
     if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
     me->inner = f->link;
-    if (unlikely(result < 0)) weft__child_failed(s, result, slot);
     weft__cache_put(&weft__rt.fresh_slab, &slot->fresh, f);
     s->spawned--;
     return slot;
@@ -166,7 +174,9 @@ static void join(weft__task *me, weft__scope *s) {
     weft__leave();
 }
 
-static WEFT_COLD WEFT_NORETURN void not_innermost(weft__scope *s, weft__block *b) {
+/* A panic ends the scopes that it passes before it unwinds; a destructor that does so once more is no mistake. */
+static WEFT_COLD int not_innermost(weft__scope *s, weft__block *b) {
+    if (weft__unwinding()) return WEFT_EPANIC;
     if (s->owner != b) weft__die("weft_scope_end: scope %p was opened by another task", (void *)s);
     weft__die("weft_scope_end: scope %p is not the innermost open scope (%p is)", (void *)s, (void *)b->scope);
 }
@@ -179,7 +189,7 @@ static WEFT_COLD void tidy(weft__scope *s) {
 
 static WEFT_COLD int end_on_thread(weft__scope *s) {
     weft__block *b = weft__thread_block();
-    if (b->scope != s) not_innermost(s, b);
+    if (b->scope != s) return not_innermost(s, b);
     if (!joined(s)) join_as_thread(s);
     tidy(s);
     b->scope = s->parent == &weft__root ? NULL : s->parent;
@@ -191,7 +201,7 @@ int weft_scope_end(weft_scope *scope) {
     weft__scope *s = weft__scope_of(scope);
     weft__task *t = weft__cur(weft__self());
     if (unlikely(!t)) return end_on_thread(s);
-    if (unlikely(t->b.scope != s)) not_innermost(s, &t->b);
+    if (unlikely(t->b.scope != s)) return not_innermost(s, &t->b);
     if (!joined(s)) join(t, s);
     if (unlikely(s->timed || weft__load(&s->listed, relaxed))) tidy(s); /* the join orders it */
     t->b.scope = s->parent;

@@ -204,6 +204,8 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
     if (copy) memcpy(copy, args, size);
     x->handle = handle;
     x->args = copy;
+    x->exits = NULL;
+    x->locals = NULL;
     snprintf(x->name, sizeof x->name, "%s", name ? name : "");
     return x;
 }

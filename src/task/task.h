@@ -67,9 +67,11 @@ struct weft_task {
 /* What few tasks have. In type-stable memory. */
 struct weft__extra {
     void *slab_link[2];
-    weft_task *handle; /* or NULL */
-    void *args;        /* copied arguments that do not fit into the record, or NULL */
-    char name[32];     /* "" = none */
+    weft_task *handle;           /* or NULL */
+    void *args;                  /* copied arguments that do not fit into the record, or NULL */
+    char name[32];               /* "" = none */
+    struct weft__exit *exits;    /* weft_at_exit, newest first; the task's own */
+    struct weft__locals *locals; /* or NULL; the task's own */
 };
 
 /* The scope that detached tasks belong to. */
