@@ -159,7 +159,7 @@ WEFT_INLINE weft__slot *run_inside(weft__task *me, weft__scope *s, weft__fresh *
     return slot;
 }
 
-static void join(weft__task *me, weft__scope *s) {
+WEFT_INLINE void join(weft__task *me, weft__scope *s) {
     weft__slot *slot = weft__enter();
     do {
         weft__fresh *f = own_child(slot, s, me);
@@ -172,6 +172,13 @@ static void join(weft__task *me, weft__scope *s) {
         if (unlikely(slot->budget <= 0)) slot = weft__yield_now(slot); /* timers and other tasks want their turn */
     } while (!joined(s));
     weft__leave();
+}
+
+/* The opener is in a C++ handler or destructor; children that run inside are not. */
+static WEFT_COLD void join_with_exceptions(weft__task *me, weft__scope *s) {
+    weft__eh kept = weft__eh_take();
+    join(me, s);
+    weft__eh_put(kept);
 }
 
 /* A panic ends the scopes that it passes before it unwinds; a destructor that does so once more is no mistake. */
@@ -202,7 +209,12 @@ int weft_scope_end(weft_scope *scope) {
     weft__task *t = weft__cur(weft__self());
     if (unlikely(!t)) return end_on_thread(s);
     if (unlikely(t->b.scope != s)) return not_innermost(s, &t->b);
-    if (!joined(s)) join(t, s);
+    if (!joined(s)) {
+        if (unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(weft__self()->eh)))
+            join_with_exceptions(t, s);
+        else
+            join(t, s);
+    }
     if (unlikely(s->timed || weft__load(&s->listed, relaxed))) tidy(s); /* the join orders it */
     t->b.scope = s->parent;
     int error = weft__load(&s->error, relaxed); /* the join orders it */
