@@ -60,6 +60,7 @@ typedef struct {
     void *action, *lsda, *landing, *adjusted;
     struct _Unwind_Exception head;
 } cxa_exception;
+_Static_assert(offsetof(cxa_exception, head) == WEFT_CXX_HEADER, "the layout of the ABI");
 
 #define CLASS_GNU UINT64_C(0x474e5543432b2b00)  /* "GNUCC++" */
 #define CLASS_LLVM UINT64_C(0x434c4e47432b2b00) /* "CLNGC++" */

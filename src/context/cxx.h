@@ -17,6 +17,8 @@ typedef struct weft__eh {
     unsigned uncaught; /* thrown, and not caught yet */
 } weft__eh;
 
+enum { WEFT_CXX_HEADER = 80 }; /* bytes of its own that the library has before the unwinder's part of an exception */
+
 /* The calling thread's; NULL: no C++ here. */
 weft__eh *weft__eh_here(void);
 

@@ -42,6 +42,7 @@ struct weft__try {
 };
 
 struct weft__panic {
+    char before[WEFT_CXX_HEADER]; /* zero: libstdc++'s std::terminate takes this for a header of its own, whatever was thrown */
     struct _Unwind_Exception head; /* unused if it was an exception of somebody else */
     weft__panic *prev;
     weft__try *tries; /* who it is, for X3: the innermost try and */
@@ -51,7 +52,7 @@ struct weft__panic {
     bool spare;
 };
 
-#define PANIC_CLASS UINT64_C(0x5745465450414e49) /* "WEFTPANI" */
+#define PANIC_CLASS UINT64_C(0x5745465450414e00) /* "WEFTPAN"; even: libstdc++ takes odd ones for dependent exceptions */
 
 /* ---- records ---- */
 

@@ -2,6 +2,8 @@
 /* Panics: who is told, what is contained, what is left behind (nothing), and what aborts. */
 #include "api/panic.h"
 
+#include "context/sanitize.h"
+
 /* Deep enough that there are frames to unwind. */
 static WEFT_NO_RETURN __attribute__((noinline)) void panic_below(int depth, const char *what) {
     volatile int keep[16] = {depth};
@@ -499,7 +501,12 @@ static int run_ends_thread(void *arg) {
     return run_on(1, ends_thread, NULL);
 }
 
-TEST(panic, a_task_that_ends_its_thread_is_told) { CHECK_DIES(run_ends_thread, "a task ended the thread it runs on"); }
+TEST(panic, a_task_that_ends_its_thread_is_told) {
+#ifdef WEFT_TSAN
+    test_skip("ThreadSanitizer dies of it by itself");
+#endif
+    CHECK_DIES(run_ends_thread, "a task ended the thread it runs on");
+}
 
 #if defined(__x86_64__)
 int call_without_tables(weft_fn *fn);

@@ -6,11 +6,14 @@
 #include "api/common.h"
 
 static atomic_int reported;
-static weft_panic_info last_report; /* with one panic at a time */
+static weft_panic_info last_report; /* read when nothing panics */
+static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static inline void count_report(const weft_panic_info *info, void *arg) {
     (void)arg;
+    pthread_mutex_lock(&report_lock);
     last_report = *info;
+    pthread_mutex_unlock(&report_lock);
     atomic_fetch_add(&reported, 1);
 }
 
