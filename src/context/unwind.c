@@ -51,6 +51,7 @@ WEFT_NOINLINE int weft__call_try(weft_fn *fn, void *arg) {
 }
 #else
 WEFT_NOINLINE int weft__call_try(weft_fn *fn, void *arg) {
+    __asm__("" : "+r"(fn)); /* not known to the compiler, not even at link time */
     WEFT_BOUNDARY(weft__try_personality);
     int result = fn(arg);
     __asm__ volatile("" ::: "memory"); /* not a jump to fn: this frame is the boundary */

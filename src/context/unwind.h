@@ -34,7 +34,8 @@ typedef struct weft__unwind {
 /* The caller's tables point at the task layer's personality: what is called next in this function is a boundary. Directives, no code. */
 #define WEFT_BOUNDARY(personality) __asm__ volatile(".cfi_personality 0x1b, " #personality) /* 0x1b: relative, 4 bytes */
 
-/* Calls a task's function; WEFT_EPANIC if it did not return by itself. Into a function that has tables and no cleanups of its own. */
+/* Calls a task's function; WEFT_EPANIC if it did not return by itself. The compiler must not know which function it is: inlined, it would have
+ * no frame of its own that could be made to return. */
 WEFT_INLINE int weft__call(weft_fn *fn, void *arg) {
 #ifdef WEFT_TSAN
     int weft__call_tsan(weft_fn * fn, void *arg);

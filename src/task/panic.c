@@ -147,12 +147,13 @@ void weft_panic_report(const weft_panic_info *info) {
     weft__lock_leave(&lock);
 }
 
+/* The configuration is the tasks': a plain thread may outlive the runtime. */
 static void report_uncaught(const weft_panic_info *info) {
-    if (weft__rt.on_panic)
+    if (info->task && weft__rt.on_panic)
         weft__rt.on_panic(info, weft__rt.hook_arg);
     else
         weft_panic_report(info);
-    if (weft__rt.panic_abort) abort();
+    if (info->task && weft__rt.panic_abort) abort();
 }
 
 /* ---- raising ---- */

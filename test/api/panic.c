@@ -343,6 +343,28 @@ TEST(panic, is_reported_on_stderr) {
     CHECK(strstr(c.out, "backtrace, innermost first:"));
 }
 
+static int on_small_stack(void *arg) {
+    weft_task *t;
+    int result;
+    (void)arg;
+    CHECK_EQ(weft_task_start(&t, panics, NULL, &(weft_task_opts){.name = "small", .stack_size = 16 << 10}), 0);
+    CHECK_EQ(weft_task_join(t, &result, WEFT_FOREVER), 0);
+    return result == WEFT_EPANIC ? 0 : 1;
+}
+
+static int run_on_small_stack(void *arg) {
+    (void)arg;
+    return run_on(2, on_small_stack, NULL);
+}
+
+TEST(panic, is_reported_on_the_smallest_stack) {
+    if (test_slow_tools() > 1) test_skip("the tools need stack of their own");
+    struct test_child c;
+    test_child(run_on_small_stack, NULL, &c);
+    CHECK_MSG(c.exit_code == 0, "%s", c.out);
+    CHECK(strstr(c.out, "\"small\""));
+}
+
 static int run_with_abort(void *arg) {
     weft_config cfg = {.workers = 1, .flags = WEFT_PANIC_ABORT};
     (void)arg;
