@@ -9,7 +9,8 @@ target_link_libraries(weft_public_flags INTERFACE Threads::Threads)
 
 add_library(weft_flags INTERFACE)
 target_compile_definitions(weft_flags INTERFACE _GNU_SOURCE)
-target_compile_options(weft_flags INTERFACE -pthread -Wall -Wextra -Wpedantic)
+# Tables: a panic unwinds through our functions, and is stopped by what they say (src/context/unwind.h).
+target_compile_options(weft_flags INTERFACE -pthread -Wall -Wextra -Wpedantic -fasynchronous-unwind-tables)
 if(CMAKE_C_COMPILER_ID MATCHES Clang)
   target_compile_options(weft_flags INTERFACE -Wno-gnu-statement-expression -Wno-gnu-zero-variadic-macro-arguments)
 endif()

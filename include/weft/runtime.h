@@ -12,6 +12,13 @@ extern "C" {
 /* What a task runs. Zero or positive is success, negative is an error that whoever joins it sees. */
 typedef int weft_fn(void *arg);
 
+struct weft_panic_info;
+
+/* weft_config.flags */
+enum {
+    WEFT_PANIC_ABORT = 1u << 0 /* a panic that no weft_try contains aborts the process, where it happens */
+};
+
 /* All zero is the default of everything. */
 typedef struct weft_config {
     int workers;       /* slots: tasks that run at the same time; 0 = the CPUs this process may use (mask and cgroup) */
@@ -22,6 +29,14 @@ typedef struct weft_config {
     int64_t
         slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for
                           them; 0 = 10 ms */
+    unsigned flags; /* WEFT_PANIC_ABORT */
+    /* A panic that no weft_try contains, before anything is unwound; instead of the report on stderr (weft_panic_report). Runs on the
+     * panicking task; if it panics itself, the process aborts. */
+    void (*on_panic)(const struct weft_panic_info *info, void *hook_arg);
+    /* A task of weft_go ended with an error, WEFT_EPANIC included; not with the WEFT_ECANCELED of a runtime that stops. Runs on that task, last
+     * of all; the name is "" if it has none. Without it, errors of detached tasks are lost; their panics are reported all the same. */
+    void (*on_task_error)(uint64_t id, const char *name, int result, void *hook_arg);
+    void *hook_arg;
 } weft_config;
 
 /* Starts the runtime, runs main(arg) as its first task, and stops it again: when main returns, the root scope is cancelled

@@ -57,6 +57,71 @@ WEFT_API void weft_unpin(void);
 /* The calling task's id; 0 on a plain thread. */
 WEFT_API uint64_t weft_self(void);
 
+/* ---- the end of a task ---- */
+
+/* Calls fn(arg) at the end of the calling task, whether it returns, is cancelled or panics; the last one first, after the task's function is
+ * through with its stack and before whoever joins the task is told. They may wait, and may add others. A panic in one ends that one; the
+ * others run, and the task's result is WEFT_EPANIC if it was no error. WEFT_ENOMEM; WEFT_EINVAL: fn is NULL, or this is a plain thread. */
+WEFT_API int weft_at_exit(void (*fn)(void *arg), void *arg);
+
+/* ---- panics ---- */
+
+enum { WEFT_PANIC_FRAMES = 32 };
+
+/* What is known of a panic. */
+typedef struct weft_panic_info {
+    char message[256]; /* cut off if longer; of a C++ exception: its type and what() */
+    const char *file;  /* where; NULL: not known */
+    int line;
+    void *site;       /* the address that weft_panic would have returned to; NULL: there was no panic */
+    uint64_t task;    /* 0: a plain thread */
+    char name[32];    /* of the task; "": none */
+    void *function;   /* of the task; NULL on a plain thread */
+    void *spawned_at; /* likewise */
+    int frames;       /* of the backtrace, innermost first */
+    void *frame[WEFT_PANIC_FRAMES];
+} weft_panic_info;
+
+#if defined(__GNUC__)
+#define WEFT_NO_RETURN __attribute__((noreturn))
+#else
+#define WEFT_NO_RETURN
+#endif
+
+/* Gives up: ends the calling task, or what the innermost weft_try around it called. It is reported (unless a weft_try contains it), the scopes
+ * opened since are cancelled and joined, the stack is unwound (C++ destructors run; C frames go), the functions of weft_at_exit run, and
+ * whoever joins the task sees WEFT_EPANIC. On a plain thread outside weft_try: aborts. So does a panic during the unwinding of another.
+ * Code on the stack without unwind tables aborts too; compilers make them by default. */
+WEFT_API void weft_panic(const char *fmt, ...) WEFT_PRINTF(1, 2) WEFT_NO_RETURN;
+/* As weft_panic with a place. */
+WEFT_API void weft_panic_at(const char *file, int line, const char *fmt, ...) WEFT_PRINTF(3, 4) WEFT_NO_RETURN;
+#define weft_panic(...) weft_panic_at(__FILE__, __LINE__, __VA_ARGS__)
+
+/* Calls fn(arg) and returns its result, or WEFT_EPANIC if it panicked; then *info (if not NULL) says more. If it did not, info->site is NULL.
+ * An exception that fn lets out is a panic, too. From a task or a plain thread. */
+WEFT_API int weft_try(weft_fn *fn, void *arg, weft_panic_info *info);
+/* Prints what is printed on stderr where there is no hook. */
+WEFT_API void weft_panic_report(const weft_panic_info *info);
+
+/* ---- task-local storage ---- */
+
+enum { WEFT_KEYS_MAX = 1024 };
+
+/* The name of one value in each task and each plain thread. All zero: no key. */
+typedef struct weft_key {
+    uint32_t index, generation;
+} weft_key;
+
+/* Makes a key. At the end of a task or thread that has a value for it, other than NULL, `destructor` (if not NULL) is called with the value,
+ * after the functions of weft_at_exit; again up to four times while destructors set new ones. WEFT_ELIMIT: there are WEFT_KEYS_MAX. */
+WEFT_API int weft_key_new(weft_key *out, void (*destructor)(void *value));
+/* Deletes a key. Values that are still stored under it are forgotten, without destructor. WEFT_EINVAL: there is no such key. */
+WEFT_API int weft_key_delete(weft_key key);
+/* The calling task's (or plain thread's) value; NULL: none was set, or there is no such key. */
+WEFT_API void *weft_local_get(weft_key key);
+/* Sets it. The old value is forgotten, without destructor. WEFT_ENOMEM; WEFT_EINVAL: there is no such key. */
+WEFT_API int weft_local_set(weft_key key, void *value);
+
 #ifdef __cplusplus
 }
 /* weft_go_with(fn, args{1, 2}): copies the argument struct into the task. */

@@ -12,7 +12,9 @@
 #include "base/base.h"
 #include "base/lock.h"
 #include "base/slab.h"
+#include "context/cxx.h"
 #include "context/sanitize.h"
+#include "context/unwind.h"
 #include "os/os.h"
 #include "park/park.h"
 #include "stack/stack.h"
@@ -42,7 +44,7 @@ enum {
 typedef union weft__shape {
     struct {
         uint8_t size_class; /* of its stack */
-        uint8_t extra;      /* 1: it has one */
+        uint8_t extra;      /* 1: it has one; of a child that runs inside: how often it has pinned itself */
         uint8_t args;       /* bytes of copied arguments */
         uint8_t linked;     /* what its block begins with: WEFT_LINK_NONE, or NEEDLESS in the root */
         uint32_t epoch; /* its scope was not cancelled up to this one (the low half; it would take 2^32 cancellations while the
@@ -89,6 +91,7 @@ struct weft__task {
     uint32_t size_class; /* of the stack */
     weft__fresh *inner;  /* a child that runs inside this one's weft_scope_end; NULL: none */
     void *fake;          /* sanitizer's state while it does not run */
+    weft__unwind unwind;
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
 
@@ -167,6 +170,7 @@ struct weft__worker {
     void *fake;
     weft__bounds bounds;
     int *errno_at;      /* of this thread */
+    weft__eh *eh;       /* likewise; NULL: no C++ */
     weft__work pending; /* to be started from its own stack */
     bool searching;     /* counted in weft__rt.searching */
     int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
@@ -214,6 +218,12 @@ struct weft__rt {
     uint64_t id_step;  /* slots + 1 */
     bool many;         /* more than one slot: somebody may steal */
     weft__shape plain; /* of a task without wishes */
+    bool ring_turns;   /* one slot and no C++: weft_yield may take its short way */
+    bool cxx;          /* the program has a C++ run-time library */
+    bool panic_abort;  /* the configuration, as the next three */
+    void (*on_panic)(const struct weft_panic_info *info, void *arg);
+    void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
+    void *hook_arg;
     int max_threads;
     int64_t search, slice;
     weft__slot *slot;       /* array */

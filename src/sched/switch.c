@@ -23,7 +23,7 @@ static WEFT_NOINLINE WEFT_NO_TSAN void leave_for_fresh(weft__worker *w, weft__sl
 }
 
 /* Nothing lives in registers across the swap, so that they are saved once, by it, and not here as well. */
-WEFT_INLINE void leave_for_task(weft__worker *w, weft__task *me, weft__task *t) {
+WEFT_INLINE WEFT_NO_TSAN void leave_for_task(weft__worker *w, weft__task *me, weft__task *t) {
     weft__bounds bounds;
     void *to = weft__destination(w, t, &bounds);
     weft__san_leave(&me->fake, bounds);
@@ -31,7 +31,7 @@ WEFT_INLINE void leave_for_task(weft__worker *w, weft__task *me, weft__task *t) 
 }
 
 /* Gone on with, on the worker that is returned. */
-WEFT_INLINE weft__worker *arrive(void) {
+WEFT_INLINE WEFT_NO_TSAN weft__worker *arrive(void) {
     weft__worker *w = weft__self(); /* H9 */
     weft__task *me = weft__cur(w);
     weft__san_arrive(me->fake);
@@ -39,7 +39,7 @@ WEFT_INLINE weft__worker *arrive(void) {
     return w;
 }
 
-WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+WEFT_INLINE WEFT_NO_TSAN void leave(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
     me->saved_errno = *w->errno_at;
     if (unlikely(weft__is_fresh(k)))
         leave_for_fresh(w, s, me, weft__as_fresh(k));
@@ -48,15 +48,38 @@ WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, w
     weft__run_post(arrive());
 }
 
-static WEFT_NOINLINE void post_and_leave(weft__worker *w) {
+/* Leaves in the middle of C++ exceptions: they go with the task. */
+static WEFT_COLD WEFT_NO_TSAN void leave_with_exceptions(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+    weft__eh kept = *w->eh;
+    *w->eh = (weft__eh){NULL, 0};
+    leave(w, s, me, k);
+    *weft__self()->eh = kept; /* H9 */
+}
+
+/* The same for a program with C++: a switch of its own, so that those without pay for one look only. */
+static WEFT_NOINLINE WEFT_NO_TSAN void switch_cxx(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+    if (unlikely(weft__eh_busy(w->eh)))
+        leave_with_exceptions(w, s, me, k);
+    else
+        leave(w, s, me, k);
+}
+
+WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+    if (unlikely(weft__rt.cxx))
+        switch_cxx(w, s, me, k);
+    else
+        leave(w, s, me, k);
+}
+
+static WEFT_NOINLINE void post_and_go_on(weft__worker *w) {
     weft__run_post(w);
     weft__leave_on(w);
 }
 
 /* Instrumented, unlike its caller. */
-static WEFT_NOINLINE void leave(weft__worker *w) {
+static WEFT_NOINLINE void go_on(weft__worker *w) {
     if (unlikely(w->post != NULL))
-        post_and_leave(w);
+        post_and_go_on(w);
     else
         weft__leave_on(w);
 }
@@ -66,7 +89,7 @@ static WEFT_NOINLINE WEFT_NO_TSAN void step_aside(weft__worker *w, weft__task *m
     me->saved_errno = *w->errno_at;
     weft__assume(t != NULL);
     leave_for_task(w, me, t);
-    leave(arrive());
+    go_on(arrive());
 }
 
 void weft__post_unlock(weft__slot *s, void *lock) {
@@ -115,7 +138,7 @@ static WEFT_NOINLINE void yield_slow(void) {
 void weft_yield(void) {
     weft__worker *w;
     weft__slot *s;
-    if (unlikely(weft__rt.many || !weft__enter_fast(&w, &s))) {
+    if (unlikely(!weft__rt.ring_turns || !weft__enter_fast(&w, &s))) {
         yield_slow();
         return;
     }

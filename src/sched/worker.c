@@ -20,6 +20,7 @@ static struct {
 static void open_thread(weft__worker *w) {
     weft__self_worker = w;
     w->errno_at = &errno;
+    w->eh = weft__eh_here();
     w->bounds = weft__san_thread();
     weft__store(&w->in_rt, 1, relaxed); /* pairs with weft__slot_take: it has no slot yet */
 }

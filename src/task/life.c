@@ -3,6 +3,7 @@
  *
  * A finished task's stack is used for the next fresh one at once, without a switch; it goes back to the cache only when something
  * else is to be run. */
+#include "task/panic.h"
 #include "task/task.h"
 
 #include "sched/lane.h"
@@ -88,18 +89,18 @@ static WEFT_COLD void end_linked(weft__task *t) {
 }
 
 /* The task's function has returned: tells whoever waits for it. Returns the waiter if it is to run now, or 0. The task is gone
- * afterwards, its stack is not. */
-WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
+ * afterwards, its stack is not. `plain`: it has nothing extra and no error. */
+WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result, const bool plain) {
     weft__scope *home = t->b.home;
     weft__task_check_scopes(t);
     if (unlikely(t->b.linked > WEFT_LINK_NEEDLESS)) end_linked(t);
     weft__block *owner = home->owner; /* S1; and before the handle, which may hold the scope, is let go */
-    if (unlikely(t->extra != NULL)) end_extra(s, t, result);
+    if (!plain && t->extra) end_extra(s, t, result);
     if (!owner) {
         weft__root_done(s);
         return 0;
     }
-    if (unlikely(result < 0)) weft__child_failed(home, result, s);
+    if (!plain && result < 0) weft__child_failed(home, result, s);
     bool thread = weft__load(&owner->kind, relaxed) == WEFT_BLOCK_THREAD; /* that much of it is fixed */
     /* acq_rel: the opener sees what all children did; pairs with post_settle and joined */
     bool last = weft__add(&home->done, 1, acq_rel) == -1;
@@ -107,6 +108,12 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
     if (last) weft__resume(owner, s);
     weft__foreign_done();
     return 0;
+}
+
+/* The same for those who need more. User code runs here, so the runtime is entered afterwards. */
+static WEFT_COLD weft__work end_special(weft__task *t, int result) {
+    result = weft__task_finish(t, result);
+    return end(weft__enter(), t, result, false);
 }
 
 /* ---- the life of a stack ---- */
@@ -120,9 +127,17 @@ static WEFT_NOINLINE weft__work live(void) {
     for (;;) {
         weft__ctx_fp_reset(); /* the starter's must not leak into it */
         weft__leave_on(w);
-        int result = t->fn(t->arg);
-        weft__slot *s = weft__enter_as(&w);
-        weft__work k = end(s, t, result);
+        int result = weft__call(t->fn, t->arg);
+        weft__slot *s;
+        weft__work k;
+        if (likely(!t->extra && result >= 0)) {
+            s = weft__enter_as(&w);
+            k = end(s, t, result, true);
+        } else {
+            k = end_special(t, result);
+            w = weft__self(); /* H9 */
+            s = weft__here(w);
+        }
         if (likely(!k)) k = weft__pick(s);
         if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->size_class)) {
             weft__store(&t->alive, false, relaxed);                              /* for people */

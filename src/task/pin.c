@@ -2,7 +2,8 @@
 /* Pinning a task to the thread it runs on. */
 #include "task/task.h"
 
-static void set_special(weft__task *t) {
+void weft__pin_set(weft__task *t, uint32_t pins) {
+    t->pins = pins;
     bool special = t->lane || t->pins;
     weft__store(&t->b.kind, special ? WEFT_BLOCK_SPECIAL : WEFT_BLOCK_TASK, relaxed); /* it runs: nobody resumes it */
 }
@@ -16,8 +17,9 @@ void weft_pin(void) {
         if (t->b.linked == WEFT_LINK_NONE) weft__block_link(&t->b);
         t->b.linked |= WEFT_LINK_PINNED;
     }
-    if (t->pins++ == 0) t->pinned_to = w;
-    set_special(t);
+    if (t->pins == 0) t->pinned_to = w;
+    weft__pin_set(t, t->pins + 1);
+    if (t->inner) t->inner->shape.extra++;
     weft__leave();
 }
 
@@ -28,7 +30,7 @@ void weft_unpin(void) {
     uint32_t least = t->extra ? t->extra->pinned : 0;
     if (t->pins <= least)
         weft__die("weft_unpin: task %llu is not pinned%s", (unsigned long long)t->id, least ? " but by WEFT_PINNED" : "");
-    t->pins--;
-    set_special(t);
+    weft__pin_set(t, t->pins - 1);
+    if (t->inner) t->inner->shape.extra--;
     weft__leave();
 }

@@ -53,10 +53,20 @@ static int configure(const weft_config *c) {
         weft__say("weft_config.max_threads is %d; it must be positive, or 0 for %d", c->max_threads, WEFT_THREADS_MAX);
         return WEFT_EINVAL;
     }
+    if (c->flags & ~(unsigned)WEFT_PANIC_ABORT) {
+        weft__say("weft_config.flags is %#x; only WEFT_PANIC_ABORT (%#x) is known", c->flags, WEFT_PANIC_ABORT);
+        return WEFT_EINVAL;
+    }
+    weft__rt.panic_abort = c->flags & WEFT_PANIC_ABORT;
+    weft__rt.on_panic = c->on_panic;
+    weft__rt.on_task_error = c->on_task_error;
+    weft__rt.hook_arg = c->hook_arg;
+    weft__rt.cxx = weft__eh_here() != NULL;
     int slots = c->workers ? c->workers : weft__cpu_count();
     weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
     weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
     weft__rt.many = weft__rt.slots > 1;
+    weft__rt.ring_turns = !weft__rt.many && !weft__rt.cxx;
     weft__rt.plain.word = 0;
     weft__rt.plain.size_class = (uint8_t)cls;
     weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening, joining and ending scopes. */
+#include "task/panic.h"
 #include "task/task.h"
 
 #include "time/clock.h"
@@ -130,6 +131,14 @@ WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task 
     return NULL;
 }
 
+/* A child that ran inside has functions to call at its end, or an error. Returns the slot we are on then. */
+static WEFT_COLD weft__slot *inside_special(weft__task *me, weft__scope *s, int result) {
+    result = weft__inside_finish(me->inner, result);
+    weft__slot *slot = weft__enter();
+    if (result < 0) weft__child_failed(s, result, slot);
+    return slot;
+}
+
 /* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
  * borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and both are in the
  * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own, and errno. Returns the slot we are on
@@ -139,12 +148,17 @@ WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scop
     me->inner = f;
     int saved_errno = *(*at)->errno_at;
     weft__leave_on(*at);
-    int result = f->fn(f->arg);
-    weft__slot *slot = weft__enter_as(at);
+    int result = weft__call(f->fn, f->arg);
+    weft__slot *slot;
+    if (likely(!f->extra && result >= 0)) {
+        slot = weft__enter_as(at);
+    } else {
+        slot = inside_special(me, s, result);
+        *at = weft__self(); /* H9 */
+    }
     *(*at)->errno_at = saved_errno;
     if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
     me->inner = f->link;
-    if (unlikely(result < 0)) weft__child_failed(s, result, slot);
     weft__fresh_free(slot, f);
     s->spawned--;
     return slot;
@@ -169,7 +183,16 @@ WEFT_INLINE void join(weft__task *me, weft__scope *s) {
     weft__leave_on(w);
 }
 
-static WEFT_COLD WEFT_NORETURN void not_innermost(weft__scope *s, weft__block *b) {
+/* The opener is in a C++ handler or destructor; children that run inside are not. */
+static WEFT_COLD void join_with_exceptions(weft__task *me, weft__scope *s) {
+    weft__eh kept = weft__eh_take();
+    join(me, s);
+    weft__eh_put(kept);
+}
+
+/* A panic ends the scopes that it passes before it unwinds; a destructor that does so once more is no mistake. */
+static WEFT_COLD int not_innermost(weft__scope *s, weft__block *b) {
+    if (weft__unwinding()) return WEFT_EPANIC;
     if (s->owner != b) weft__die("weft_scope_end: scope %p was opened by another task", (void *)s);
     weft__die("weft_scope_end: scope %p is not the innermost open scope (%p is)", (void *)s, (void *)b->scope);
 }
@@ -182,7 +205,7 @@ static WEFT_COLD void tidy(weft__scope *s) {
 
 static WEFT_COLD int end_on_thread(weft__scope *s) {
     weft__block *b = weft__thread_block();
-    if (b->scope != s) not_innermost(s, b);
+    if (b->scope != s) return not_innermost(s, b);
     if (!joined(s)) join_as_thread(s);
     tidy(s);
     b->scope = s->parent == &weft__root ? NULL : s->parent;
@@ -194,8 +217,13 @@ int weft_scope_end(weft_scope *scope) {
     weft__scope *s = weft__scope_of(scope);
     weft__task *t = weft__cur(weft__self());
     if (unlikely(!t)) return end_on_thread(s);
-    if (unlikely(t->b.scope != s)) not_innermost(s, &t->b);
-    if (!joined(s)) join(t, s);
+    if (unlikely(t->b.scope != s)) return not_innermost(s, &t->b);
+    if (!joined(s)) {
+        if (unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(weft__self()->eh)))
+            join_with_exceptions(t, s);
+        else
+            join(t, s);
+    }
     if (unlikely(s->timed || weft__load(&s->listed, relaxed))) tidy(s); /* the join orders it */
     t->b.scope = s->parent;
     int error = weft__load(&s->error, relaxed); /* the join orders it */

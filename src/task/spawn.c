@@ -215,6 +215,8 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
     x->handle = handle;
     x->args = copy;
     x->lane = x->pinned = 0;
+    x->exits = NULL;
+    x->locals = NULL;
     snprintf(x->name, sizeof x->name, "%s", name ? name : "");
     return x;
 }

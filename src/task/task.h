@@ -67,11 +67,13 @@ struct weft_task {
 /* What few tasks have. In type-stable memory. */
 struct weft__extra {
     void *slab_link[2];
-    weft_task *handle; /* or NULL */
-    void *args;        /* copied arguments that do not fit into the record, or NULL */
-    uint8_t lane;      /* WEFT_LANE_… */
-    uint8_t pinned;    /* 1: WEFT_PINNED */
-    char name[32];     /* "" = none */
+    weft_task *handle;           /* or NULL */
+    void *args;                  /* copied arguments that do not fit into the record, or NULL */
+    uint8_t lane;                /* WEFT_LANE_… */
+    uint8_t pinned;              /* 1: WEFT_PINNED */
+    char name[32];               /* "" = none */
+    struct weft__exit *exits;    /* weft_at_exit, newest first; the task's own */
+    struct weft__locals *locals; /* or NULL; the task's own */
 };
 
 /* The scope that detached tasks belong to. */
@@ -130,6 +132,11 @@ void weft__extra_free(weft__extra *x);
 int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_opts *opts, void *site);
 /* Tells the joiners and lets the task's reference go. */
 void weft__handle_end(weft_task *h, int result, weft__slot *s);
+
+/* ---- pin.c ---- */
+
+/* The calling task has so many pins from now on. */
+void weft__pin_set(weft__task *t, uint32_t pins);
 
 /* ---- runtime.c ---- */
 

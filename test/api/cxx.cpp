@@ -64,8 +64,7 @@ int selects(void *) {
     return 0;
 }
 
-/* Thrown and caught in one task. While it is handled, the task does not park: the C++ run-time keeps the exceptions being
- * handled per thread, and tasks share that. */
+/* Thrown and caught in one task; cxx_exceptions.cpp has the harder cases. */
 int thrown(void *arg) {
     int depth = *static_cast<int *>(arg);
     std::string caught;

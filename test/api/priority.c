@@ -343,3 +343,29 @@ TEST(pin, more_unpins_than_pins_die_with_a_sentence) {
 }
 
 TEST(pin, a_task_that_ends_pinned_dies_with_a_sentence) { CHECK_DIES(run_pin_only, "ended pinned: weft_unpin is missing"); }
+
+static int pin_and_panic(void *arg) {
+    (void)arg;
+    weft_pin();
+    weft_panic("pinned");
+}
+
+/* Contained by weft_try, at the end of a child inside, and at a task's own end: each time the pins go with their frames. */
+static int panic_takes_pins_along(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_pin();
+    CHECK_EQ(weft_try(pin_and_panic, NULL, NULL), WEFT_EPANIC);
+    weft_unpin();
+    weft_scope_opts keep = {.on_error = WEFT_KEEP_GOING};
+    weft_scope_begin(&s, &keep);
+    CHECK_EQ(weft_spawn(&s, pin_and_panic, NULL), 0);
+    CHECK_EQ(weft_scope_end(&s), WEFT_EPANIC);
+    weft_scope_begin(&s, &keep);
+    CHECK_EQ(weft_spawn(&s, pin_and_panic, NULL), 0);
+    weft_yield(); /* on a stack of its own */
+    CHECK_EQ(weft_scope_end(&s), WEFT_EPANIC);
+    return 0; /* it dies here if a pin is left */
+}
+
+TEST(pin, a_panic_takes_its_pins_along) { run_each(panic_takes_pins_along); }

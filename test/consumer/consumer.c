@@ -9,8 +9,14 @@ static int square(void *arg) {
     return 0;
 }
 
+static int gives_up(void *arg) {
+    (void)arg;
+    weft_panic("enough");
+}
+
 static int app(void *arg) {
     (void)arg;
+    if (weft_try(gives_up, NULL, NULL) != WEFT_EPANIC) return 1;
     int n[8];
     weft_scope s;
     weft_scope_begin(&s, NULL);

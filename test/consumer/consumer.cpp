@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program of somebody else: uses what is installed, as C++17.
 #include <cstdio>
+#include <cstring>
+#include <stdexcept>
 #include <weft.h>
 
 struct args {
@@ -14,7 +16,21 @@ static int square(void *arg) {
     return weft_chan_send(a->out, &v, WEFT_FOREVER);
 }
 
+struct object {
+    int *gone;
+    ~object() { ++*gone; }
+};
+
+static int throws(void *arg) {
+    object o{static_cast<int *>(arg)};
+    weft_yield();
+    throw std::runtime_error("enough");
+}
+
 static int app(void *) {
+    int gone = 0;
+    weft_panic_info info;
+    if (weft_try(throws, &gone, &info) != WEFT_EPANIC || gone != 1 || !std::strstr(info.message, "enough")) return 1;
     weft_chan *c = weft_chan_new(sizeof(int), 0);
     weft_scope s;
     int sum = 0;
