@@ -12,19 +12,45 @@ extern "C" {
 /* What a task runs. Zero or positive is success, negative is an error that whoever joins it sees. */
 typedef int weft_fn(void *arg);
 
-/* All zero is the default of everything. */
+/* weft_config.flags */
+enum {
+    WEFT_STACK_MEASURE =
+        1, /* remember how deep the stacks of each spawn site's tasks become: weft_stack_sites in debug.h. Slower */
+    WEFT_STACK_REPORT = 2, /* measure, and print the result when the runtime stops or the process exits */
+    WEFT_STACK_ADVISED = 4 /* measure, and give later tasks of a spawn site a stack of the size that is advised for it */
+};
+
+/* All zero is the default of everything. Each field has a variable in the environment (WEFT_WORKERS, WEFT_STACK_SIZE, …; a flag
+ * has one of its own name), which counts where the field is zero: the table is in docs/guide/embedding.md. */
 typedef struct weft_config {
     int workers;       /* slots: tasks that run at the same time; 0 = the CPUs this process may use (mask and cgroup) */
     size_t stack_size; /* reserve of a task's stack in bytes; 0 = 256 KiB; committed only as far as it is touched */
     int max_threads;   /* worker threads at most, those in long C calls included; 0 = 10,000 */
     int64_t search;    /* nanoseconds an idle worker looks for work before it sleeps; 0 = 20 us; negative: not at all, and
                           locks go to the kernel instead of spinning (strict zero-spin) */
+    unsigned flags;    /* WEFT_STACK_… above */
 } weft_config;
 
 /* Starts the runtime, runs main(arg) as its first task, and stops it again: when main returns, the root scope is cancelled
- * and joined. Returns main's result, or WEFT_EALREADY if a runtime runs, WEFT_EINVAL for a configuration that cannot be
- * (said on stderr with the value), WEFT_ENOMEM, or -errno. */
+ * and joined. Returns main's result, or WEFT_EALREADY if a runtime runs, WEFT_EINVAL for a configuration that cannot be, in *cfg or
+ * in the environment (said on stderr with the value), WEFT_ENOMEM, or -errno. */
 WEFT_API int weft_run(weft_fn *main, void *arg, const weft_config *cfg);
+
+/* What the function of WEFT_MAIN gets as its argument. */
+typedef struct weft_args {
+    int argc;
+    char **argv;
+} weft_args;
+
+/* WEFT_MAIN(fn), at file scope and without a semicolon: main(), which runs fn(arg) by weft_run, with the configuration from the
+ * environment. `arg` points to a weft_args. The process ends with fn's result (at most 255); a negative one is said on stderr, and
+ * gives 1. */
+#define WEFT_MAIN(fn)                                                                                                          \
+    int main(int argc, char **argv) {                                                                                          \
+        return weft_main((fn), argc, argv);                                                                                    \
+    }
+/* What WEFT_MAIN calls. */
+WEFT_API int weft_main(weft_fn *fn, int argc, char **argv);
 
 /* Starts the runtime beside an existing main. Errors as weft_run. */
 WEFT_API int weft_start(const weft_config *cfg);

@@ -8,8 +8,8 @@
  * for, then one of the stoppers closes: no plain thread may be inside (foreign_inside), the workers end, the memory goes. A plain
  * thread that spawns at this moment either is counted before the last look, or sees that the root is cancelled. */
 #include <sched.h>
-#include <stdlib.h>
 
+#include "task/config.h"
 #include "task/task.h"
 #include "time/clock.h"
 
@@ -37,30 +37,18 @@ weft__wheel *weft__outside_wheel(void) {
 
 /* ---- configuration ---- */
 
-static int configure(const weft_config *c) {
-    static const weft_config defaults;
-    if (!c) c = &defaults;
-    if (c->workers < 0 || c->workers > WEFT_SLOTS_MAX) {
-        weft__say("weft_config.workers is %d; it must be 1 to %d, or 0 for the CPUs there are", c->workers, WEFT_SLOTS_MAX);
-        return WEFT_EINVAL;
-    }
-    int cls = weft__stack_class(c->stack_size);
-    if (cls < 0) {
-        weft__say("weft_config.stack_size is %zu bytes; at most %zu are possible", c->stack_size, WEFT_STACK_MAX);
-        return WEFT_EINVAL;
-    }
-    if (c->max_threads < 0) {
-        weft__say("weft_config.max_threads is %d; it must be positive, or 0 for %d", c->max_threads, WEFT_THREADS_MAX);
-        return WEFT_EINVAL;
-    }
-    int slots = c->workers ? c->workers : weft__cpu_count();
+static int configure(const weft_config *given) {
+    weft_config c;
+    int err = weft__config_read(given, &c);
+    if (err) return err;
+    int slots = c.workers ? c.workers : weft__cpu_count();
     weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
     weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
     weft__rt.many = weft__rt.slots > 1;
-    weft__rt.size_class = cls;
-    weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;
-    weft__rt.search = c->search == 0 ? 20 * WEFT_US : c->search < 0 ? 0 : c->search;
-    weft__lock_strict(c->search < 0);
+    weft__rt.size_class = weft__stack_class(c.stack_size);
+    weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
+    weft__rt.search = c.search == 0 ? 20 * WEFT_US : c.search < 0 ? 0 : c.search;
+    weft__lock_strict(c.search < 0);
     return 0;
 }
 
@@ -241,4 +229,11 @@ int weft_run(weft_fn *main, void *arg, const weft_config *cfg) {
     int result = weft_block_on(main, arg);
     err = weft_stop(WEFT_FOREVER);
     return err && err != WEFT_ETERMINATED ? err : result; /* somebody else may have stopped it */
+}
+
+int weft_main(weft_fn *fn, int argc, char **argv) {
+    weft_args args = {argc, argv};
+    int result = weft_run(fn, &args, NULL);
+    if (result < 0) weft__say("%s: %s", argc > 0 ? argv[0] : "main", weft_strerror(result));
+    return result < 0 ? 1 : result > UINT8_MAX ? UINT8_MAX : result; /* what the shell sees has 8 bits */
 }
