@@ -41,6 +41,13 @@ int weft__vm_guard(void *p, size_t size, size_t stride, int n);
 /* True if touching the byte at p faults (asked of the kernel, not tried); false also if the kernel cannot be asked. */
 bool weft__vm_faults(void *p);
 
+/* ---- fork ---- */
+
+/* Not 0: this process is the child of a fork, and what is left of the parent's runtime is not cleared away yet. Looked at off the fast
+ * paths only. weft__after_fork, supplied by the task layer (fork.c there), clears it away. */
+extern _Atomic uint32_t weft__forked;
+WEFT_COLD void weft__after_fork(void);
+
 /* ---- threads and sleeping ---- */
 
 /* Starts a thread with all signals as the caller has them; 0 or -errno. */
@@ -68,6 +75,8 @@ int weft__read_file(const char *path, char *buf, size_t size);
  * pair of full fences would. With membarrier(2) the light one is free. */
 extern bool weft__fences; /* true: no membarrier here, the light barrier is a real fence. Set once by weft__barrier_init */
 void weft__barrier_init(void);
+/* In the child of a fork: says again that it will be used. */
+void weft__barrier_after_fork(void);
 void weft__heavy_barrier(void);
 WEFT_INLINE void weft__light_barrier(void) {
     if (unlikely(weft__fences))

@@ -178,8 +178,9 @@ typedef struct weft__thread {
     _Atomic uint32_t woken; /* futex: 1 = resumed */
 } weft__thread;
 
-/* The calling plain thread's block; lives as long as the thread. */
+/* The calling plain thread's block; lives as long as the thread. The second form also in the child of a fork, before anything else. */
 weft__block *weft__thread_block(void);
+weft__block *weft__thread_block_as_it_is(void);
 /* Before it can be resumed. */
 WEFT_INLINE void weft__thread_ready(weft__thread *t) {
     weft__store(&t->woken, 0, relaxed); /* published with the lock or counter that lets others resume it */

@@ -106,6 +106,8 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
 /* Takes the slot from a worker that is outside the runtime and gives it to another. False: it was not to be had now; the worker
  * will meet the request at its next entry. From any thread that is not inside the runtime. */
 bool weft__slot_take(weft__slot *s);
+/* In the child of a fork: nobody requests anything. */
+void weft__slot_take_forget(void);
 /* The worker becomes the slot's owner; it had none (H5). */
 WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
     weft__store(&s->owner, w, release);                 /* H6: a hint */

@@ -58,5 +58,7 @@ void weft__worker_kick(weft__worker *w);
 /* All workers leave their loops, and their threads end. No task is left. */
 void weft__workers_stop(void);
 int weft__workers_count(void);
+/* In the child of a fork: there are none. */
+void weft__workers_forget(void);
 
 #endif

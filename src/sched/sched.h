@@ -214,6 +214,8 @@ extern struct weft__rt weft__rt;
  * holds no slot, so that telling it apart costs the fast path nothing. */
 extern __thread weft__worker *weft__self_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
 extern weft__worker weft__nobody;
+/* A task called fork: what its thread is in the child. Every entry finds no slot there, and dies with a sentence. */
+extern weft__worker weft__orphan;
 
 WEFT_INLINE weft__worker *weft__self(void) {
     weft__worker *w;

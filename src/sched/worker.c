@@ -9,6 +9,7 @@
 
 struct weft__rt weft__rt = {.fresh_slab = {.size = sizeof(weft__fresh)}};
 weft__worker weft__nobody = {.gate = WEFT_GATE_NONE};
+weft__worker weft__orphan = {.gate = WEFT_GATE_NONE};
 __thread weft__worker *weft__self_worker = &weft__nobody;
 
 static struct {
@@ -102,6 +103,18 @@ int weft__workers_count(void) {
     int n = workers.count;
     weft__lock_leave(&workers.lock);
     return n;
+}
+
+void weft__workers_forget(void) {
+    weft__worker *w = workers.all;
+    workers.all = NULL;
+    workers.count = 0;
+    weft__lock_leave(&workers.lock);
+    while (w) {
+        weft__worker *next = w->all_next;
+        weft__free(w);
+        w = next;
+    }
 }
 
 void weft__workers_stop(void) {

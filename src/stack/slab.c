@@ -305,16 +305,19 @@ static bool must_forget(void) {
 #endif
 }
 
-void weft__stack_pool_close(void) {
-    weft__overflow_close();
+static void release_slabs(void) {
     if (must_forget()) weft__stack_each(forget, NULL);
-    weft__stack_slab *slab = weft__xchg(&pool.slabs, NULL, relaxed); /* the workers have ended: nobody else is here */
+    weft__stack_slab *slab = weft__load(&pool.slabs, relaxed); /* the workers have ended: nobody else is here */
     while (slab) {
         weft__stack_slab *next = slab->next;
         weft__vm_release(slab->base, slab->size);
         weft__free(slab);
         slab = next;
     }
+}
+
+static void empty(void) {
+    weft__store(&pool.slabs, NULL, relaxed); /* nobody else is here */
     weft__store(&pool.stacks, 0, relaxed);
     weft__store(&pool.slab_count, 0, relaxed);
     for (int cls = 0; cls < WEFT_STACK_CLASSES; cls++) {
@@ -323,4 +326,23 @@ void weft__stack_pool_close(void) {
         weft__store(&pool.magazines[cls], NULL, relaxed);
         weft__store(&pool.rests[cls], NULL, relaxed);
     }
+}
+
+void weft__stack_pool_close(void) {
+    weft__overflow_close();
+    release_slabs();
+    empty();
+}
+
+void weft__stack_pool_forget(bool release) {
+    static weft__stack_slab *left; /* so that leak checkers find them */
+    weft__overflow_close();
+    if (release)
+        release_slabs();
+    else
+        left = weft__load(&pool.slabs, relaxed); /* nobody else is here */
+    (void)left;
+    empty();
+    weft__lock_leave(&pool.lock);
+    pool.growing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

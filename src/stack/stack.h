@@ -68,6 +68,9 @@ WEFT_INLINE size_t weft__stack_class_size(int cls) {
  * and restores the handler. 0 or -errno. */
 int weft__stack_pool_open(void);
 void weft__stack_pool_close(void);
+/* In the child of a fork, where the parent's pool is open: forgets it. `release`: nobody is on a stack of it, and it was not just being
+ * opened or closed; its memory goes back. */
+void weft__stack_pool_forget(bool release);
 /* On each worker thread, before it runs on a stack, and at its end: the alternate signal stack. 0 or -errno. */
 int weft__stack_thread_open(void);
 void weft__stack_thread_close(void);

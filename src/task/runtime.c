@@ -16,6 +16,7 @@
 #include "chan/chan.h"
 
 int weft__runtime_phase(void) {
+    if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
     return weft__load(&weft__rt.phase, seq_cst); /* pairs with the stores below; with foreign_spawned before it */
 }
 
@@ -25,13 +26,16 @@ static bool change_phase(uint32_t from, uint32_t to) {
     return won;
 }
 
+static struct {
+    weft__lock once;
+    bool ready;
+} outside;
+
 weft__wheel *weft__outside_wheel(void) {
-    static weft__lock once;
-    static bool ready;
-    weft__lock_take(&once);
-    if (!ready) weft__wheel_init(&weft__rt.outside, weft__clock_now());
-    ready = true;
-    weft__lock_leave(&once);
+    weft__lock_take(&outside.once);
+    if (!outside.ready) weft__wheel_init(&weft__rt.outside, weft__clock_now());
+    outside.ready = true;
+    weft__lock_leave(&outside.once);
     return &weft__rt.outside;
 }
 
@@ -148,6 +152,8 @@ no_slots:
 }
 
 int weft_start(const weft_config *cfg) {
+    if (weft__self() == &weft__orphan) return WEFT_ETERMINATED;
+    (void)weft__runtime_phase(); /* in the child of a fork the parent's runtime is none */
     if (!change_phase(WEFT_PHASE_NONE, WEFT_PHASE_STARTING)) return WEFT_EALREADY;
     int err = start(cfg);
     change_phase(WEFT_PHASE_STARTING, err ? WEFT_PHASE_NONE : WEFT_PHASE_RUNNING);
@@ -185,8 +191,10 @@ static void close_runtime(void) {
 }
 
 int weft_stop(weft_deadline deadline) {
+    if (weft__self() == &weft__orphan) return WEFT_ETERMINATED;
     if (weft__self() != &weft__nobody) return WEFT_EINVAL;
-    weft__foreign_enter(); /* another stopper must not close while we go through the stacks */
+    (void)weft__runtime_phase(); /* as in weft_start */
+    weft__foreign_enter();       /* another stopper must not close while we go through the stacks */
     if (change_phase(WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING)) weft__root_cancel();
     weft__foreign_leave();
     int phase = weft__runtime_phase();
@@ -202,9 +210,27 @@ int weft_stop(weft_deadline deadline) {
     return 0;
 }
 
+/* ---- in the child of a fork ---- */
+
+void weft__runtime_forget(bool release) {
+    if (release) weft__vm_release(weft__rt.slot, slots_bytes());
+    weft__rt.slot = NULL;
+    weft__rt.started = weft__rt.fresh = (weft__inject){0};
+    outside.ready = false;
+    weft__lock_leave(&outside.once);
+    weft__clock_moved = NULL;
+    memset(&weft__root, 0, sizeof weft__root);
+    weft__store(&weft__rt.foreign_inside, 0, relaxed); /* nobody else is there */
+    weft__store(&weft__rt.foreign_spawned, 0, relaxed);
+    weft__store(&weft__rt.foreign_done, 0, relaxed);
+    clear();
+    weft__store(&weft__rt.phase, WEFT_PHASE_NONE, seq_cst);
+}
+
 /* ---- running a function in it ---- */
 
 int weft_block_on(weft_fn *fn, void *arg) {
+    if (weft__self() == &weft__orphan) return WEFT_ETERMINATED;
     if (weft__self() != &weft__nobody) return fn(arg);
     weft_task *t;
     int result, err = weft_task_start(&t, fn, arg, NULL);

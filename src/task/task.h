@@ -129,6 +129,14 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s);
 weft__wheel *weft__outside_wheel(void);
 int weft__runtime_phase(void);
 
+/* ---- in the child of a fork (fork.c) ---- */
+
+/* Every handle's task has ended, with WEFT_ETERMINATED. */
+void weft__handles_forget(void);
+void weft__extras_forget(void);
+/* There is no runtime. `release`: its memory can be given back. */
+void weft__runtime_forget(bool release);
+
 /* ---- counting for the end of the runtime (life.c) ----
  *
  * Root tasks, and tasks of scopes that plain threads opened, keep the runtime alive. Each slot counts what it has spawned and what
