@@ -22,7 +22,9 @@ typedef struct weft_stats {
     uint64_t stacks;         /* stacks made so far */
     uint64_t stacks_used;    /* stacks that a task is on now, running or waiting */
     uint64_t stack_mappings; /* memory mappings that hold them */
-    uint64_t stack_guards;   /* 3 = guard regions, 2 = protected pages, 1 = canaries only */
+    uint64_t
+        stack_guards; /* the weakest in use: 3 = guard regions, 2 = protected pages, 1 = canaries only (no memory is guarded) */
+    uint64_t stack_trims; /* times that a stack gave back the memory of its deep part */
 } weft_stats;
 
 /* Prints a line for the runtime and one for each task that has a stack: its state, what it waits for and since when, its function and

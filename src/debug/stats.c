@@ -23,6 +23,7 @@ static void collect(weft_stats *out) {
     out->stacks = stacks.stacks;
     out->stack_mappings = stacks.mappings;
     out->stack_guards = (uint64_t)stacks.guards;
+    out->stack_trims = stacks.trims;
 }
 
 void weft_stats_get(weft_stats *out) {

@@ -77,6 +77,32 @@ void weft__vm_discard(void *p, size_t size) {
     if (madvise(p, size, MADV_DONTNEED) != 0) memset(p, 0, size);
 }
 
+int weft__vm_drop(void *p, size_t size) {
+    if (weft__fault()) return -weft__fault_errno;
+    return madvise(p, size, MADV_DONTNEED) == 0 ? 0 : -errno;
+}
+
+/* In pieces: the list must fit on a small stack. */
+long weft__vm_resident(char *p, size_t size, char **first) {
+    unsigned char in[256];
+    size_t page = weft__page_size();
+    char *end = p + size;
+    long n = 0;
+    *first = end;
+    if (weft__fault()) return -weft__fault_errno;
+    while (p < end) {
+        size_t pages = (size_t)(end - p) / page;
+        if (pages > sizeof in) pages = sizeof in;
+        if (mincore(p, pages * page, in) != 0) return -errno;
+        for (size_t i = 0; i < pages; i++) {
+            if (!(in[i] & 1)) continue;
+            if (n++ == 0) *first = p + i * page;
+        }
+        p += pages * page;
+    }
+    return n;
+}
+
 void weft__vm_small_pages(void *p, size_t size) {
     madvise(p, size, MADV_NOHUGEPAGE);
 }

@@ -33,6 +33,10 @@ void *weft__vm_reserve(size_t size, size_t align);
 void weft__vm_release(void *p, size_t size);
 /* Lets the kernel drop the contents of whole pages; they read as zero afterwards. */
 void weft__vm_discard(void *p, size_t size);
+/* Gives whole pages back; they read as zero afterwards. 0, or -errno: they are as they were. */
+int weft__vm_drop(void *p, size_t size);
+/* How many pages of the range (whole pages) are in memory, and where the first of them is (the end: none); -errno: not to be known. */
+long weft__vm_resident(char *p, size_t size, char **first);
 /* Asks for small pages only: a stack of which one page is used must not cost two megabytes. Best effort. */
 void weft__vm_small_pages(void *p, size_t size);
 int weft__vm_protect_none(void *p, size_t size);

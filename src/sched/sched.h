@@ -113,6 +113,7 @@ struct weft__slot {
     weft__cache fresh;
     weft__cache chans;
     weft__stack_cache stacks;
+    uint64_t trimmed; /* `given` when the cached ones were last looked at; under the lock in trim.c */
     /* Written by the owner, read by thieves and counters. */
     _Atomic uint32_t picks;
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
@@ -183,11 +184,13 @@ struct weft__rt {
     /* Read often, written seldom. */
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
-    uint64_t id_step; /* slots + 1 */
-    bool many;        /* more than one slot: somebody may steal */
-    int size_class;
+    uint64_t id_step;  /* slots + 1 */
+    bool many;         /* more than one slot: somebody may steal */
+    int size_class;    /* of tasks that ask for none; or WEFT_STACK_ASK */
+    int default_class; /* the configured one */
     int max_threads;
     int64_t search;
+    bool report_stacks;     /* at the end */
     weft__slot *slot;       /* array */
     _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
     _Atomic bool draining;

@@ -28,6 +28,8 @@ static void open_thread(weft__worker *w) {
 /* A stack for a fresh task, or NULL: there is no memory, and the task waits until there is. */
 static weft__stack *stack_for(weft__slot *s, weft__fresh *f) {
     weft__stack *st = weft__stack_get(&s->stacks, (int)f->shape.size_class);
+    if (unlikely(!st) && f->shape.size_class == WEFT_STACK_ASK)
+        st = weft__stack_get(&s->stacks, weft__stack_advised(f->site, (void *)(uintptr_t)f->fn, weft__rt.default_class));
     if (unlikely(weft__load(&weft__rt.no_stacks, relaxed) != !st)) weft__store(&weft__rt.no_stacks, !st, relaxed); /* a hint */
     if (likely(st != NULL)) return st;
     weft__inject_fresh(f);

@@ -16,6 +16,7 @@
  *     spill, flush:  in a cache            → in a magazine of the pool
  *     flush:         fresh                 → in a rest of the pool: one made stack that stands for the untouched ones above it
  *     refill:        in a magazine, a rest → in a cache, fresh
+ *     trim:          a magazine            → a lean one: its stacks have given back what lay deep
  *
  *  1. Nothing of a fresh stack is touched but its guard's page-table entry. Its top page is first written in make, when it is
  *     about to be used: a parked task costs one page and 1/8 of a page of page tables (256 KiB class).
@@ -73,6 +74,7 @@ static struct {
 
     weft__lock lock;
     _Atomic(weft__stack *) magazines[WEFT_STACK_CLASSES]; /* written under `lock`; looked at for NULL without it */
+    _Atomic(weft__stack *) lean[WEFT_STACK_CLASSES];      /* likewise: magazines that have been trimmed */
     _Atomic(weft__stack *) rests[WEFT_STACK_CLASSES];     /* likewise: a made stack with `count` fresh ones above it */
 } pool = {.growing = PTHREAD_MUTEX_INITIALIZER};
 
@@ -100,6 +102,16 @@ weft__stack *weft__stack_slab_at(weft__stack_slab *slab, uint32_t i) {
 
 bool weft__stack_slab_made(weft__stack_slab *slab, uint32_t i) {
     return weft__load(&slab->made[i / 64], acquire) >> (i % 64) & 1; /* invariant 2; pairs with the release in make */
+}
+
+char *weft__stack_top(const weft__stack *s) {
+    size_t size = weft__stack_class_size(s->size_class);
+    return (char *)(((uintptr_t)s & ~(size - 1)) + size);
+}
+
+char *weft__stack_first_page(const weft__stack *s) {
+    size_t page = weft__page_size();
+    return (char *)(((uintptr_t)s->low + page - 1) & ~(page - 1));
 }
 
 /* Big stacks are few, and each of their guards costs a page of page tables. */
@@ -174,7 +186,9 @@ static weft__stack *make(weft__stack_fresh *f) {
     s->guards = (uint8_t)f->guards;
     s->low = slab->base + i * weft__stack_class_size(slab->size_class) + weft__guard_size(slab->size_class);
     s->high = (char *)s - WEFT_STACK_HEAD;
-    s->inside = (uint32_t)(weft__stack_class_size(slab->size_class) / 8);
+    s->inside = weft__stack_measuring ? 0 : (uint32_t)(weft__stack_class_size(slab->size_class) / 8);
+    s->again = weft__stack_measuring ? WEFT_STACK_CLASSES + 1 : s->size_class;
+    s->watched = weft__stack_measuring || f->guards == 1;
     if (f->guards == 1) {
         s->low += WEFT_STACK_CANARY;
         weft__guards_canary(s);
@@ -214,8 +228,10 @@ static void pool_give(_Atomic(weft__stack *) *list, weft__stack *s, uint32_t cou
 
 /* Warm memory first, then what this cache has ready, then what an ended one left, and only then new guards. */
 bool weft__stack_refill(weft__stack_cache *c, int cls) {
+    if (cls == WEFT_STACK_ASK) return false;
     weft__stack_fresh *f = &c->fresh[cls];
     weft__stack *s = pool_take(&pool.magazines[cls]);
+    if (!s) s = pool_take(&pool.lean[cls]);
     if (s) {
         c->free[cls] = s;
         c->count[cls] += s->count;
@@ -255,6 +271,19 @@ void weft__stack_cache_flush(weft__stack_cache *c) {
     }
 }
 
+weft__stack *weft__stack_magazine_take(int cls) {
+    return pool_take(&pool.magazines[cls]);
+}
+
+void weft__stack_magazine_give(int cls, weft__stack *first, bool trimmed) {
+    pool_give(trimmed ? &pool.lean[cls] : &pool.magazines[cls], first, first->count);
+}
+
+void weft__stack_look(weft__stack *s) {
+    if (s->guards == 1) weft__guards_canary_check(s);
+    if (weft__stack_measuring) weft__stack_measure(s);
+}
+
 /* ---- all stacks ---- */
 
 static void each_of_slab(weft__stack_slab *slab, void (*fn)(weft__stack *s, void *arg), void *arg) {
@@ -268,9 +297,24 @@ void weft__stack_each(void (*fn)(weft__stack *s, void *arg), void *arg) {
     for (weft__stack_slab *slab = weft__stack_slab_first(); slab; slab = slab->next) each_of_slab(slab, fn, arg);
 }
 
+weft__stack *weft__stack_next(weft__stack_walk *w) {
+    if (!w->begun) *w = (weft__stack_walk){.slab = weft__stack_slab_first(), .begun = true};
+    for (; w->slab; w->slab = w->slab->next, w->index = 0) {
+        for (; w->index < w->slab->stacks; w->index = (w->index | 63) + 1) {
+            uint64_t bits =
+                weft__load(&w->slab->made[w->index / 64], acquire) >> (w->index % 64); /* as in weft__stack_slab_made */
+            if (!bits) continue;
+            w->index += (uint32_t)__builtin_ctzll(bits) + 1;
+            return weft__stack_slab_at(w->slab, w->index - 1);
+        }
+    }
+    return NULL;
+}
+
 void weft__stack_info_get(weft__stack_info *out) {
     out->stacks = weft__load(&pool.stacks, relaxed); /* figures only */
     out->mappings = weft__load(&pool.slab_count, relaxed) + weft__guards_mappings();
+    out->trims = weft__load(&weft__stack_trims, relaxed);
     out->guards = weft__guards_weakest();
 }
 
@@ -319,11 +363,13 @@ static void release_slabs(void) {
 static void empty(void) {
     weft__store(&pool.slabs, NULL, relaxed); /* nobody else is here */
     weft__store(&pool.stacks, 0, relaxed);
+    weft__store(&weft__stack_trims, 0, relaxed);
     weft__store(&pool.slab_count, 0, relaxed);
     for (int cls = 0; cls < WEFT_STACK_CLASSES; cls++) {
         pool.current[cls] = NULL;
         pool.next_size[cls] = 0;
         weft__store(&pool.magazines[cls], NULL, relaxed);
+        weft__store(&pool.lean[cls], NULL, relaxed);
         weft__store(&pool.rests[cls], NULL, relaxed);
     }
 }
@@ -337,6 +383,7 @@ void weft__stack_pool_close(void) {
 void weft__stack_pool_forget(bool release) {
     static weft__stack_slab *left; /* so that leak checkers find them */
     weft__overflow_close();
+    weft__stack_fiber_drop = NULL; /* the sanitizer has its own ideas about threads that are not there */
     if (release)
         release_slabs();
     else

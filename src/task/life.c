@@ -85,7 +85,7 @@ static WEFT_NOINLINE weft__work live(void) {
         weft__slot *s = weft__enter();
         weft__work k = end(s, t, result);
         if (likely(!k)) k = weft__pick(s);
-        if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->stack->size_class)) {
+        if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->stack->again)) {
             weft__store(&t->alive, false, relaxed);                              /* for people */
             weft__store(&s->given, weft__load(&s->given, relaxed) + 1, relaxed); /* a counter */
             weft__stack_put(&s->stacks, t->stack);

@@ -9,6 +9,7 @@
  * thread that spawns at this moment either is counted before the last look, or sees that the root is cancelled. */
 #include <sched.h>
 
+#include "sched/trim.h"
 #include "task/config.h"
 #include "task/task.h"
 #include "time/clock.h"
@@ -49,7 +50,10 @@ static int configure(const weft_config *given) {
     weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
     weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
     weft__rt.many = weft__rt.slots > 1;
-    weft__rt.size_class = weft__stack_class(c.stack_size);
+    weft__rt.default_class = weft__stack_class(c.stack_size);
+    weft__rt.size_class = c.flags & WEFT_STACK_ADVISED ? WEFT_STACK_ASK : weft__rt.default_class;
+    weft__stack_measuring = c.flags != 0; /* each flag asks for it */
+    weft__rt.report_stacks = c.flags & WEFT_STACK_REPORT;
     weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
     weft__rt.search = c.search == 0 ? 20 * WEFT_US : c.search < 0 ? 0 : c.search;
     weft__lock_strict(c.search < 0);
@@ -82,7 +86,7 @@ static int open_slots(void) {
 /* The first task and one that it waits for can always run: otherwise there is no memory for a runtime. */
 static int reserve_stacks(void) {
     weft__stack_cache *c = &weft__rt.slot[0].stacks;
-    weft__stack *a = weft__stack_get(c, weft__rt.size_class), *b = a ? weft__stack_get(c, weft__rt.size_class) : NULL;
+    weft__stack *a = weft__stack_get(c, weft__rt.default_class), *b = a ? weft__stack_get(c, weft__rt.default_class) : NULL;
     if (a) weft__stack_put(c, a);
     if (b) weft__stack_put(c, b);
     return b ? 0 : WEFT_ENOMEM;
@@ -139,6 +143,7 @@ static int start(const weft_config *cfg) {
     if ((err = open_slots()) < 0) goto no_slots;
     if ((err = reserve_stacks()) < 0) goto no_worker;
     weft__idle_open();
+    weft__trim_open();
     weft__clock_moved = weft__idle_kick;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
     if (weft__rt.many) (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */

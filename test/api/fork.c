@@ -287,6 +287,7 @@ static int use_in_child(void *arg) {
 }
 
 TEST_T(fork, a_child_never_waits_for_a_thread_that_it_does_not_have, 120) {
+    if (test_slow_tools() == 10) test_skip("the sanitizers' own locks do not survive such a fork");
     EACH_WORKERS(w) {
         pthread_t t[2];
         atomic_store(&enough, 0);
