@@ -44,15 +44,7 @@ static bool interrupt_single(weft__block *b, weft__lock *l, int err) {
     return mine;
 }
 
-/* PARKING and HELD pass soon: somebody is between two short steps, as if it held a lock that we want. */
-static void wait_a_little(int tries) {
-    if (tries % 64 && !weft__lock_is_strict())
-        weft__cpu_relax();
-    else
-        sched_yield();
-}
-
-/* The state decides. */
+/* The state decides. PARKING and HELD pass soon: somebody is between two short steps, as if it held a lock that we want. */
 static bool interrupt_many(weft__block *b, int err) {
     for (int tries = 1;; tries++) {
         uint32_t state = weft__load(&b->state, acquire); /* pairs with the releases in weft__many_… */
@@ -60,17 +52,11 @@ static bool interrupt_many(weft__block *b, int err) {
             b->result = err;
             return true;
         }
-        if (state != WEFT_PARKING && state != WEFT_PARKED && state != WEFT_HELD) return false;
-        wait_a_little(tries);
-    }
-}
-
-bool weft__many_claim_held(weft__block *b) {
-    for (int tries = 1;; tries++) {
-        uint32_t state = WEFT_PARKED;
-        if (weft__cas(&b->state, &state, WEFT_CLAIMED, acq_rel)) return true; /* as in weft__many_claim */
-        if (state != WEFT_HELD) return false;
-        wait_a_little(tries);
+        if (state == WEFT_RUNNING || state == WEFT_CLAIMED) return false;
+        if (tries % 64 && !weft__lock_is_strict())
+            weft__cpu_relax();
+        else
+            sched_yield();
     }
 }
 

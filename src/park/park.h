@@ -115,13 +115,16 @@ WEFT_INLINE void weft__queue_remove(weft__waiter *x) {
     x->queue = NULL;
 }
 
-/* The wait is ours if nobody else has it. It is not lost while somebody merely holds it. */
-WEFT_COLD bool weft__many_claim_held(weft__block *b);
+/* The wait is ours if nobody else has it. It is not lost while somebody merely holds it, which takes a few microseconds; no call is made
+ * here, since a channel's fast path would need a frame for it. */
 WEFT_INLINE bool weft__many_claim(weft__block *b) {
-    uint32_t parked = WEFT_PARKED;
-    /* acq_rel: we see what the waiter prepared; the losers see that they lost. Pairs with weft__many_parked. */
-    if (weft__cas(&b->state, &parked, WEFT_CLAIMED, acq_rel)) return true;
-    return unlikely(parked == WEFT_HELD) && weft__many_claim_held(b);
+    for (;;) {
+        uint32_t parked = WEFT_PARKED;
+        /* acq_rel: we see what the waiter prepared; the losers see that they lost. Pairs with weft__many_parked, weft__unhold. */
+        if (weft__cas(&b->state, &parked, WEFT_CLAIMED, acq_rel)) return true;
+        if (likely(parked != WEFT_HELD)) return false;
+        weft__give_cpu();
+    }
 }
 
 /* Takes off the first waiter that can still be had; the caller holds the object's lock and now owns its wait: it writes the

@@ -138,6 +138,8 @@ static int start(const weft_config *cfg) {
     int err = configure(cfg);
     if (err) return err;
     clear();
+    if (weft__stack_measuring) weft__stack_measure_clear();
+    if (weft__rt.report_stacks) weft__report_stacks(false);
     weft__barrier_init();
     if ((err = weft__stack_pool_open()) < 0) return err;
     if ((err = open_slots()) < 0) goto no_slots;
@@ -192,6 +194,8 @@ static void close_runtime(void) {
     weft__idle_close();
     close_slots();
     weft__stack_pool_close();
+    if (weft__rt.report_stacks) weft__report_stacks(true);
+    weft__rt.report_stacks = false;
     weft__store(&weft__root.cause, 0, relaxed); /* scopes that plain threads open from now on are not cancelled */
 }
 

@@ -129,6 +129,9 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s);
 weft__wheel *weft__outside_wheel(void);
 int weft__runtime_phase(void);
 
+/* Supplied by the debug layer: prints what was measured about stacks, now or if the process exits. */
+void weft__report_stacks(bool now);
+
 /* ---- in the child of a fork (fork.c) ---- */
 
 /* Every handle's task has ended, with WEFT_ETERMINATED. */
