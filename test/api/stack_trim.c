@@ -215,3 +215,22 @@ TEST(stack_trim, work_that_comes_meanwhile_is_found) {
         weft_chan_unref(pong);
     }
 }
+
+static int dig_and_end(void *arg) {
+    (void)dig(150 * 1000);
+    return (int)(intptr_t)arg;
+}
+
+/* A slot is borrowed each time that its only task has ended; the next one comes at any moment of that. */
+TEST(stack_trim, a_slot_that_is_borrowed_loses_no_task) {
+    weft__trim_later = 0;
+    EACH_WORKERS(w) {
+        uint64_t seed = test_random();
+        CHECK_EQ(set_up(w), 0);
+        for (int i = 0, n = (int)test_scale(5000, 300); i < n; i++) {
+            CHECK_EQ(weft_block_on(dig_and_end, as_arg(i)), i);
+            for (uint64_t spin = test_below(&seed, 20000); spin > 0; spin--) __asm__ volatile("");
+        }
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+}
