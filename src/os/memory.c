@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -66,6 +67,13 @@ void *weft__vm_reserve(size_t size, size_t align) {
     size_t tail = (size_t)(p + align - start);
     if (tail) munmap(start + size, tail);
     return start;
+}
+
+bool weft__vm_scarce(const char *overcommit) {
+    struct rlimit limit;
+    char text[8];
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) return true;
+    return weft__read_file(overcommit, text, sizeof text) > 0 && text[0] == '2';
 }
 
 void weft__vm_release(void *p, size_t size) {

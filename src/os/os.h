@@ -31,6 +31,9 @@ void weft__free(void *p);
 /* Reserves address space, readable and writable, committed by touching, `align` a power of two; NULL: none. */
 void *weft__vm_reserve(size_t size, size_t align);
 void weft__vm_release(void *p, size_t size);
+/* True if reserving more than is needed takes it from others: addresses are limited (RLIMIT_AS), or the kernel counts what is reserved as
+ * used (the file, /proc/sys/vm/overcommit_memory, says 2). */
+bool weft__vm_scarce(const char *overcommit);
 /* Lets the kernel drop the contents of whole pages; they read as zero afterwards. */
 void weft__vm_discard(void *p, size_t size);
 /* Gives whole pages back; they read as zero afterwards. 0, or -errno: they are as they were. */

@@ -3,7 +3,7 @@
  *
  * A slab is one large reservation, cut into stacks of one class. Reserving costs nothing but addresses: memory comes when it is
  * touched. So slabs start at 4 GiB and double up to 64 GiB, and a million stacks of 256 KiB are seven mappings. Where addresses
- * are scarce (RLIMIT_AS, strict overcommit) the size is halved until it fits, down to a single stack.
+ * are scarce (RLIMIT_AS, strict overcommit) they start at 64 MiB, and the size is halved until it fits, down to a single stack.
  *
  *     base                    low                               high            struct          top
  *     |   guard    | canary?  | … free …            frames ←   | head (task)   | weft__stack | colour |
@@ -54,8 +54,11 @@ enum {
     STRUCT_SIZE = 64, /* a line for struct weft__stack */
     GROWTH = 4,       /* a class's slabs double this often */
 };
-/* Bytes of a class's first slab. Valgrind looks through all of it for pointers when the program ends: 10 s for 4 GiB. */
-#define SLAB_FIRST (RUNNING_ON_VALGRIND ? (size_t)64 << 20 : (size_t)4 << 30)
+/* Bytes of a class's first slab. The small one where a reserve is not free: addresses are limited, or the kernel counts them as
+ * memory, and then 4 GiB would be taken from the rest of the program; and under valgrind, which looks through all of it for pointers when
+ * the program ends: 10 s for 4 GiB. */
+#define SLAB_FIRST ((size_t)4 << 30)
+#define SLAB_FIRST_SMALL ((size_t)64 << 20)
 #define FRAMES_MIN 2458 /* bytes of the top page that are left for frames: a parked task should need no second page */
 
 _Static_assert(sizeof(weft__stack) <= STRUCT_SIZE, "struct weft__stack fits its line");
@@ -70,6 +73,7 @@ static struct {
 
     pthread_mutex_t growing;
     weft__stack_slab *current[WEFT_STACK_CLASSES]; /* the slab that is being carved; under `growing` */
+    size_t first_size;                             /* SLAB_FIRST or SLAB_FIRST_SMALL; set by open */
     uint32_t next_size[WEFT_STACK_CLASSES];        /* stacks of the next slab, 0 = not tried yet; under `growing` */
 
     weft__lock lock;
@@ -139,14 +143,14 @@ static weft__stack_slab *slab_map(int cls, uint32_t stacks) {
 /* Under `growing`. Halves what it asks for until it gets it, but tries a whole magazine before a single stack. */
 static weft__stack_slab *slab_new(int cls) {
     uint32_t least = magazine_size(cls), n = pool.next_size[cls];
-    size_t size = weft__stack_class_size(cls), first = SLAB_FIRST;
+    size_t size = weft__stack_class_size(cls), first = pool.first_size;
     if (!n) n = first > size ? (uint32_t)(first / size) : 1;
     weft__stack_slab *slab;
     while (!(slab = slab_map(cls, n))) {
         if (n == 1) return NULL;
         n = n / 2 >= least ? n / 2 : n > least ? least : 1;
     }
-    uint32_t most = (uint32_t)((first << GROWTH) / size);
+    uint32_t most = (first << GROWTH) > size ? (uint32_t)((first << GROWTH) / size) : 1;
     pool.next_size[cls] = n * 2 < most ? n * 2 : most;
     slab->next = weft__load(&pool.slabs, relaxed); /* only written under the mutex that we hold */
     weft__store(&pool.slabs, slab, release);       /* publishes the slab's fields; pairs with weft__stack_slab_first */
@@ -329,6 +333,8 @@ void weft__stack_unpoison(weft__stack *s) {
 /* ---- start and end ---- */
 
 int weft__stack_pool_open(void) {
+    bool small = RUNNING_ON_VALGRIND || weft__vm_scarce("/proc/sys/vm/overcommit_memory");
+    pool.first_size = small ? SLAB_FIRST_SMALL : SLAB_FIRST;
     int err = weft__guards_open();
     return err ? err : weft__overflow_open();
 }
