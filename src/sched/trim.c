@@ -101,13 +101,14 @@ static bool trim_caches(weft__worker *w) {
 /* Its memory is the pool's for as long as workers run, whatever becomes of the task. */
 static void trim_task(weft__stack *st) {
     weft__task *t = weft__stack_head(st);
+    weft__stack_depth depth;
     bool more = true;
     if (!weft__load(&t->alive, acquire) || weft__load(&t->b.since, relaxed) < trim.since) return; /* hints */
-    if (!weft__stack_is_deep(st)) return;
+    if (!weft__stack_is_deep(st, &depth)) return;
     while (more) {
         weft__lock *held = weft__hold(&t->b);
         if (!held) return;
-        more = weft__stack_trim(st, t->sp);
+        more = weft__stack_trim(st, t->sp, &depth);
         weft__unhold(&t->b, held);
     }
 }

@@ -128,11 +128,16 @@ typedef bool weft__stack_stop(void *arg);
  * last time. False: stopped. By the cache's owner, never from one of its stacks. */
 bool weft__stack_cache_trim(weft__stack_cache *c, uint32_t n, weft__stack_stop *stop, void *arg);
 bool weft__stack_pool_trim(weft__stack_stop *stop, void *arg);
+/* What a stack has in memory. */
+typedef struct weft__stack_depth {
+    char *lowest; /* page of it */
+    size_t bytes;
+} weft__stack_depth;
 /* True if so much of the stack is in memory that its task may be using less than a quarter. A hint, from anywhere. */
-bool weft__stack_is_deep(weft__stack *s);
-/* Gives back what is below `sp` (saved by a task that cannot run at this moment) if less than a quarter is in use, a bounded piece at a
- * time. True: there is more; let the task go in between. */
-bool weft__stack_trim(weft__stack *s, char *sp);
+bool weft__stack_is_deep(weft__stack *s, weft__stack_depth *d);
+/* If less than a quarter of what there was is in use: gives back what is below `sp` (saved by a task that cannot run at this moment), a
+ * piece at a time. True: there is more; let the task go in between. */
+bool weft__stack_trim(weft__stack *s, char *sp, weft__stack_depth *d);
 /* Where a walk over all stacks is; zero: at the beginning. */
 typedef struct weft__stack_walk {
     weft__stack_slab *slab;

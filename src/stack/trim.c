@@ -12,8 +12,8 @@
 
 #include "os/os.h"
 
-#define KEEP ((size_t)16 << 10)   /* 4 pages: more than most tasks touch */
-#define PIECE ((size_t)512 << 10) /* or 1/64 of a large stack */
+#define KEEP ((size_t)16 << 10) /* 4 pages: more than most tasks touch */
+#define PIECE ((size_t)128 << 10)
 enum { RED_ZONE = 128, QUARTER = 4 };
 
 _Atomic uint64_t weft__stack_trims;
@@ -35,21 +35,20 @@ static void count(void) {
 
 /* ---- with a task on it ---- */
 
-bool weft__stack_is_deep(weft__stack *s) {
-    char *lowest;
-    return committed(s, &lowest) > QUARTER * weft__page_size();
+bool weft__stack_is_deep(weft__stack *s, weft__stack_depth *d) {
+    d->bytes = committed(s, &d->lowest);
+    return d->bytes > QUARTER * weft__page_size();
 }
 
-bool weft__stack_trim(weft__stack *s, char *sp) {
-    char *lowest, *keep = page_of(sp - RED_ZONE);
-    size_t have = committed(s, &lowest);
-    if (lowest >= keep || have <= QUARTER * (size_t)(weft__stack_top(s) - keep)) return false;
-    size_t size = (size_t)(keep - lowest), piece = weft__stack_class_size(s->size_class) / 64;
-    if (piece < PIECE) piece = PIECE;
-    bool more = size > piece;
-    if (weft__vm_drop(lowest, more ? piece : size) != 0) return false;
-    count();
-    return more;
+/* The task may have run since the look, and be deeper or less deep: what is below its stack pointer is not in use in any case. */
+bool weft__stack_trim(weft__stack *s, char *sp, weft__stack_depth *d) {
+    char *keep = page_of(sp - RED_ZONE);
+    if (d->lowest >= keep || d->bytes <= QUARTER * (size_t)(weft__stack_top(s) - keep)) return false;
+    size_t left = (size_t)(keep - d->lowest), size = left > PIECE ? PIECE : left;
+    if (weft__vm_drop(d->lowest, size) != 0) return false;
+    d->lowest += size;
+    if (left == size) count();
+    return left > size;
 }
 
 /* ---- free ---- */

@@ -16,10 +16,12 @@ static void *trim_for_ever(void *arg) {
         weft__stack *st;
         while (weft__runtime_phase() >= WEFT_PHASE_RUNNING && (st = weft__stack_next(&walk))) {
             weft__task *t = weft__stack_head(st);
-            weft__lock *l = weft__hold(&t->b);
+            weft__stack_depth depth;
+            bool deep = weft__stack_is_deep(st, &depth);
+            weft__lock *l = weft__hold(&t->b); /* also if there is nothing to be had: holding must do no harm */
             if (!l) continue;
             ++*held;
-            (void)weft__stack_trim(st, t->sp);
+            while (deep && weft__stack_trim(st, t->sp, &depth)) continue;
             weft__unhold(&t->b, l);
         }
         weft__foreign_leave();
