@@ -2,7 +2,7 @@
 /* Giving back what lies deep.
  *
  * A task that went deep once keeps the memory it touched, and so does its stack when it comes back to a cache. What is in memory is
- * asked of the kernel (mincore), 0.4 us for a stack of 256 KiB: too much for a switch, nothing for a worker that has nothing to do. So
+ * asked of the kernel (mincore), 1.2 to 1.7 us for a stack of 256 KiB: too much for a switch, nothing for a worker that has nothing to do. So
  * nothing is noted on the way; when to look, and at which stacks, is sched/trim.c's business.
  *
  *  - A stack with a task on it gives back everything below the task's stack pointer, if less than a quarter of what it has is in use.
