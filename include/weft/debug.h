@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include <weft/base.h>
+#include <weft/runtime.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +22,9 @@ typedef struct weft_stats {
     uint64_t stacks;         /* stacks made so far */
     uint64_t stacks_used;    /* stacks that a task is on now, running or waiting */
     uint64_t stack_mappings; /* memory mappings that hold them */
-    uint64_t stack_guards;   /* 3 = guard regions, 2 = protected pages, 1 = canaries only */
+    uint64_t
+        stack_guards; /* the weakest in use: 3 = guard regions, 2 = protected pages, 1 = canaries only (no memory is guarded) */
+    uint64_t stack_trims; /* times that a stack gave back the memory of its deep part */
 } weft_stats;
 
 /* Prints a line for the runtime and one for each task that has a stack: its state, what it waits for and since when, its function and
@@ -31,6 +33,22 @@ WEFT_API void weft_dump(FILE *out);
 
 /* Fills in the counters; all zero when no runtime runs. From anywhere. */
 WEFT_API void weft_stats_get(weft_stats *out);
+
+/* How deep the tasks that were spawned at one place have gone; measured with the flag WEFT_STACK_MEASURE. */
+typedef struct weft_stack_site {
+    void *spawned_at;  /* the address behind the call that spawned them */
+    weft_fn *fn;       /* what they ran */
+    uint64_t tasks;    /* that have ended */
+    size_t high_water; /* bytes of stack that the deepest of them touched, in whole pages */
+    size_t reserve;    /* bytes that the stack of the last one had, guard included */
+    size_t advice;     /* the weft_task_opts.stack_size with room for twice the high-water mark */
+} weft_stack_site;
+
+/* Calls fn for each spawn site (NULL: for none), in no order; returns how many there are: at most 1024 are noted. The figures are of
+ * the runtime that runs, or of the last one. From anywhere; fn must not wait. */
+WEFT_API int weft_stack_sites(void (*fn)(const weft_stack_site *site, void *arg), void *arg);
+/* Prints a line for each of them. */
+WEFT_API void weft_stack_report(FILE *out);
 
 #ifdef __cplusplus
 }

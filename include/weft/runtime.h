@@ -16,10 +16,15 @@ struct weft_panic_info;
 
 /* weft_config.flags */
 enum {
-    WEFT_PANIC_ABORT = 1u << 0 /* a panic that no weft_try contains aborts the process, where it happens */
+    WEFT_STACK_MEASURE =
+        1u << 0, /* remember how deep the stacks of each spawn site's tasks become: weft_stack_sites in debug.h. Slower */
+    WEFT_STACK_REPORT = 1u << 1,  /* measure, and print the result when the runtime stops or the process exits */
+    WEFT_STACK_ADVISED = 1u << 2, /* measure, and give later tasks of a spawn site a stack of the size that is advised for it */
+    WEFT_PANIC_ABORT = 1u << 3    /* a panic that no weft_try contains aborts the process, where it happens */
 };
 
-/* All zero is the default of everything. */
+/* All zero is the default of everything. Each field has a variable in the environment (WEFT_WORKERS, WEFT_STACK_SIZE, …; a flag
+ * has one of its own name), which counts where the field is zero: the table is in docs/guide/embedding.md. */
 typedef struct weft_config {
     int workers;       /* slots: tasks that run at the same time; 0 = the CPUs this process may use (mask and cgroup) */
     size_t stack_size; /* reserve of a task's stack in bytes; 0 = 256 KiB; committed only as far as it is touched */
@@ -29,7 +34,7 @@ typedef struct weft_config {
     int64_t
         slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for
                           them; 0 = 10 ms */
-    unsigned flags; /* WEFT_PANIC_ABORT */
+    unsigned flags; /* WEFT_STACK_… and WEFT_PANIC_ABORT above */
     /* A panic that no weft_try contains, before anything is unwound; instead of the report on stderr (weft_panic_report). Runs on the
      * panicking task; if it panics itself, the process aborts. */
     void (*on_panic)(const struct weft_panic_info *info, void *hook_arg);
@@ -40,9 +45,25 @@ typedef struct weft_config {
 } weft_config;
 
 /* Starts the runtime, runs main(arg) as its first task, and stops it again: when main returns, the root scope is cancelled
- * and joined. Returns main's result, or WEFT_EALREADY if a runtime runs, WEFT_EINVAL for a configuration that cannot be
- * (said on stderr with the value), WEFT_ENOMEM, or -errno. */
+ * and joined. Returns main's result, or WEFT_EALREADY if a runtime runs, WEFT_EINVAL for a configuration that cannot be, in *cfg or
+ * in the environment (said on stderr with the value), WEFT_ENOMEM, or -errno. */
 WEFT_API int weft_run(weft_fn *main, void *arg, const weft_config *cfg);
+
+/* What the function of WEFT_MAIN gets as its argument. */
+typedef struct weft_args {
+    int argc;
+    char **argv;
+} weft_args;
+
+/* WEFT_MAIN(fn), at file scope and without a semicolon: main(), which runs fn(arg) by weft_run, with the configuration from the
+ * environment. `arg` points to a weft_args. The process ends with fn's result (at most 255); a negative one is said on stderr, and
+ * gives 1. */
+#define WEFT_MAIN(fn)                                                                                                          \
+    int main(int argc, char **argv) {                                                                                          \
+        return weft_main((fn), argc, argv);                                                                                    \
+    }
+/* What WEFT_MAIN calls. */
+WEFT_API int weft_main(weft_fn *fn, int argc, char **argv);
 
 /* Starts the runtime beside an existing main. Errors as weft_run. */
 WEFT_API int weft_start(const weft_config *cfg);

@@ -10,6 +10,7 @@ enum {
 };
 
 static _Atomic bool strict;
+_Atomic(weft__lock_stuck *) weft__lock_is_stuck;
 
 void weft__lock_strict(bool on) {
     weft__store(&strict, on, relaxed); /* a hint, pairs with nothing */
@@ -30,6 +31,8 @@ void weft__lock_slow(weft__lock *l) {
         }
         if (weft__lock_try(l)) return;
         if (!spin || total > BACK_OFF_TOTAL) {
+            weft__lock_stuck *stuck = weft__load(&weft__lock_is_stuck, relaxed); /* set when there was one thread */
+            if (unlikely(stuck != NULL)) stuck();
             sched_yield();
             total = 0;
         }

@@ -13,7 +13,10 @@ typedef struct weft__lock {
     _Atomic uint32_t held;
 } weft__lock;
 
+typedef void weft__lock_stuck(void);
 WEFT_COLD void weft__lock_slow(weft__lock *l);
+/* Not NULL: to be called by whoever waits long for a lock. In the child of a fork, whose holder may not exist. */
+extern _Atomic(weft__lock_stuck *) weft__lock_is_stuck;
 /* Process-wide: waiting for a lock gives the CPU away at once instead of backing off. */
 void weft__lock_strict(bool on);
 bool weft__lock_is_strict(void);

@@ -5,6 +5,10 @@
 
 enum { CHUNK_OBJECTS = 4 * WEFT_MAGAZINE, CHUNK_HEAD = WEFT_LINE };
 
+static char *first_of(void *chunk) {
+    return (char *)(((uintptr_t)chunk + CHUNK_HEAD + WEFT_LINE - 1) & ~(uintptr_t)(WEFT_LINE - 1));
+}
+
 /* Room for at least one magazine of objects that were never used; under the lock. */
 static bool grow(weft__slab *s) {
     size_t need = (size_t)s->size * WEFT_MAGAZINE;
@@ -14,8 +18,7 @@ static bool grow(weft__slab *s) {
     if (!chunk) return false;
     *(void **)chunk = s->chunks;
     s->chunks = chunk;
-    uintptr_t first = ((uintptr_t)chunk + CHUNK_HEAD + WEFT_LINE - 1) & ~(uintptr_t)(WEFT_LINE - 1);
-    s->fresh = (char *)first;
+    s->fresh = first_of(chunk);
     s->end = s->fresh + (size_t)s->size * CHUNK_OBJECTS;
     return true;
 }
@@ -111,5 +114,13 @@ void weft__slab_put(weft__slab *s, void *obj) {
     weft__lock_take(&s->lock);
     *weft__slab_link(s, obj) = s->loose;
     s->loose = obj;
+    weft__lock_leave(&s->lock);
+}
+
+void weft__slab_forget(weft__slab *s, void (*fn)(void *obj)) {
+    for (void *chunk = s->chunks; fn && chunk; chunk = *(void **)chunk)
+        for (int i = 0; i < CHUNK_OBJECTS; i++) fn(first_of(chunk) + (size_t)i * s->size);
+    s->magazines = s->loose = NULL;
+    s->fresh = s->end = NULL;
     weft__lock_leave(&s->lock);
 }

@@ -63,6 +63,9 @@ WEFT_INLINE void weft__cache_put(weft__slab *s, weft__cache *c, void *obj) {
     weft__cache_push(c, obj, s->link_at);
 }
 
+/* In the child of a fork: its lists may have been in the middle of a change. What is in them is lost, what is in use stays. `fn` is
+ * called for every object, used or not. */
+void weft__slab_forget(weft__slab *s, void (*fn)(void *obj));
 /* The same without a cache, for threads that have no slot. */
 void *weft__slab_get(weft__slab *s);
 void weft__slab_put(weft__slab *s, void *obj);

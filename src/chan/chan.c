@@ -258,6 +258,19 @@ int weft_chan_close(weft_chan *c) {
     return again ? WEFT_ECLOSED : 0;
 }
 
+/* An element that somebody was just putting in or taking out is lost with the others of its channel. */
+static void forget(void *obj) {
+    weft_chan *c = obj;
+    if (!weft__lock_take_once(&c->lock)) c->count = 0;
+    c->closed = true;
+    c->receivers = c->senders = (weft__queue){NULL, NULL};
+    weft__lock_leave(&c->lock);
+}
+
+void weft__chans_forget(void) {
+    weft__slab_forget(&weft__chan_slab, forget);
+}
+
 /* ---- looking ---- */
 
 size_t weft_chan_len(weft_chan *c) {

@@ -33,6 +33,8 @@ struct weft_chan {
 };
 
 extern weft__slab weft__chan_slab; /* type-stable: P4 */
+/* In the child of a fork: those who waited do not exist, and whoever held a lock does not. Every channel is closed. */
+void weft__chans_forget(void);
 
 enum { WEFT_CHAN_WAIT = 1 };          /* it cannot be done now */
 #define WEFT_SELECT_CLOSED 0x40000000 /* in a select's result, beside the case's index: the channel was closed */

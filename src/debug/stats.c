@@ -23,10 +23,12 @@ static void collect(weft_stats *out) {
     out->stacks = stacks.stacks;
     out->stack_mappings = stacks.mappings;
     out->stack_guards = (uint64_t)stacks.guards;
+    out->stack_trims = stacks.trims;
 }
 
 void weft_stats_get(weft_stats *out) {
     *out = (weft_stats){0};
+    (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
     weft__foreign_enter();
     if (weft__runtime_phase() >= WEFT_PHASE_RUNNING) collect(out);
     weft__foreign_leave();

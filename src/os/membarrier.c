@@ -28,6 +28,10 @@ void weft__barrier_init(void) {
     pthread_once(&once, init);
 }
 
+void weft__barrier_after_fork(void) {
+    if (!weft__fences && membarrier(REGISTER_PRIVATE_EXPEDITED) != 0) weft__fences = true;
+}
+
 void weft__heavy_barrier(void) {
     if (weft__fences)
         atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in weft__light_barrier */

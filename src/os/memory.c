@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -68,6 +69,13 @@ void *weft__vm_reserve(size_t size, size_t align) {
     return start;
 }
 
+bool weft__vm_scarce(const char *overcommit) {
+    struct rlimit limit;
+    char text[8];
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) return true;
+    return weft__read_file(overcommit, text, sizeof text) > 0 && text[0] == '2';
+}
+
 void weft__vm_release(void *p, size_t size) {
     munmap(p, size);
 }
@@ -75,6 +83,32 @@ void weft__vm_release(void *p, size_t size) {
 /* Locked memory cannot be dropped; it is in use anyway, so zeroing costs no page. */
 void weft__vm_discard(void *p, size_t size) {
     if (madvise(p, size, MADV_DONTNEED) != 0) memset(p, 0, size);
+}
+
+int weft__vm_drop(void *p, size_t size) {
+    if (weft__fault()) return -weft__fault_errno;
+    return madvise(p, size, MADV_DONTNEED) == 0 ? 0 : -errno;
+}
+
+/* In pieces: the list must fit on a small stack. */
+long weft__vm_resident(char *p, size_t size, char **first) {
+    unsigned char in[256];
+    size_t page = weft__page_size();
+    char *end = p + size;
+    long n = 0;
+    *first = end;
+    if (weft__fault()) return -weft__fault_errno;
+    while (p < end) {
+        size_t pages = (size_t)(end - p) / page;
+        if (pages > sizeof in) pages = sizeof in;
+        if (mincore(p, pages * page, in) != 0) return -errno;
+        for (size_t i = 0; i < pages; i++) {
+            if (!(in[i] & 1)) continue;
+            if (n++ == 0) *first = p + i * page;
+        }
+        p += pages * page;
+    }
+    return n;
 }
 
 void weft__vm_small_pages(void *p, size_t size) {

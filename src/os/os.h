@@ -33,8 +33,15 @@ void weft__free(void *p);
 /* Reserves address space, readable and writable, committed by touching, `align` a power of two; NULL: none. */
 void *weft__vm_reserve(size_t size, size_t align);
 void weft__vm_release(void *p, size_t size);
+/* True if reserving more than is needed takes it from others: addresses are limited (RLIMIT_AS), or the kernel counts what is reserved as
+ * used (the file, /proc/sys/vm/overcommit_memory, says 2). */
+bool weft__vm_scarce(const char *overcommit);
 /* Lets the kernel drop the contents of whole pages; they read as zero afterwards. */
 void weft__vm_discard(void *p, size_t size);
+/* Gives whole pages back; they read as zero afterwards. 0, or -errno: they are as they were. */
+int weft__vm_drop(void *p, size_t size);
+/* How many pages of the range (whole pages) are in memory, and where the first of them is (the end: none); -errno: not to be known. */
+long weft__vm_resident(char *p, size_t size, char **first);
 /* Asks for small pages only: a stack of which one page is used must not cost two megabytes. Best effort. */
 void weft__vm_small_pages(void *p, size_t size);
 int weft__vm_protect_none(void *p, size_t size);
@@ -42,6 +49,13 @@ int weft__vm_protect_none(void *p, size_t size);
 int weft__vm_guard(void *p, size_t size, size_t stride, int n);
 /* True if touching the byte at p faults (asked of the kernel, not tried); false also if the kernel cannot be asked. */
 bool weft__vm_faults(void *p);
+
+/* ---- fork ---- */
+
+/* Not 0: this process is the child of a fork, and what is left of the parent's runtime is not cleared away yet. Looked at off the fast
+ * paths only. weft__after_fork, supplied by the task layer (fork.c there), clears it away. */
+extern _Atomic uint32_t weft__forked;
+WEFT_COLD void weft__after_fork(void);
 
 /* ---- threads and sleeping ---- */
 
@@ -71,6 +85,8 @@ int weft__read_file(const char *path, char *buf, size_t size);
  * pair of full fences would. With membarrier(2) the light one is free. */
 extern bool weft__fences; /* true: no membarrier here, the light barrier is a real fence. Set once by weft__barrier_init */
 void weft__barrier_init(void);
+/* In the child of a fork: says again that it will be used. */
+void weft__barrier_after_fork(void);
 void weft__heavy_barrier(void);
 WEFT_INLINE void weft__light_barrier(void) {
     if (unlikely(weft__fences))

@@ -52,7 +52,7 @@ static bool interrupt_single(weft__block *b, weft__lock *l, int err) {
     return mine;
 }
 
-/* The state decides. PARKING passes soon: the waiter holds locks or is about to take them, as if it held one that we want. */
+/* The state decides. PARKING and HELD pass soon: somebody is between two short steps, as if it held a lock that we want. */
 static bool interrupt_many(weft__block *b, int err) {
     for (int tries = 1;; tries++) {
         uint32_t state = weft__load(&b->state, acquire); /* pairs with the releases in weft__many_… */
@@ -60,12 +60,30 @@ static bool interrupt_many(weft__block *b, int err) {
             b->result = err;
             return true;
         }
-        if (state != WEFT_PARKING && state != WEFT_PARKED) return false;
+        if (state == WEFT_RUNNING || state == WEFT_CLAIMED) return false;
         if (tries % 64 && !weft__lock_is_strict())
             weft__cpu_relax();
         else
             sched_yield();
     }
+}
+
+weft__lock *weft__hold(weft__block *b) {
+    weft__lock *l = weft__load(&b->wait_lock, acquire); /* as in weft__interrupt */
+    uint32_t parked = WEFT_PARKED;
+    if (!l) return NULL;
+    if (l == WEFT_MANY) return weft__cas(&b->state, &parked, WEFT_HELD, acq_rel) ? l : NULL; /* pairs with weft__many_parked */
+    weft__lock_take(l);
+    if (weft__load(&b->queued, acquire) && weft__load(&b->wait_lock, relaxed) == l) return l; /* as in interrupt_single */
+    weft__lock_leave(l);
+    return NULL;
+}
+
+void weft__unhold(weft__block *b, weft__lock *held) {
+    if (held == WEFT_MANY)
+        weft__store(&b->state, WEFT_PARKED, release); /* pairs with the claiming CAS */
+    else
+        weft__lock_leave(held);
 }
 
 bool weft__interrupt(weft__block *b, int err, weft__slot *s) {

@@ -15,6 +15,7 @@
  *       PARKED  -> CLAIMED  one CAS, by the winner         weft__many_claim
  *       CLAIMED -> RUNNING  by the waiter, resumed         weft__many_end
  *       PARKING -> RUNNING  the waiter did not park        weft__many_end
+ *       PARKED <-> HELD     somebody looks at its stack    weft__hold, weft__unhold; claimers wait
  *   Queues are cleaned by the waiter itself after it was resumed. PARKED also means that the stack was left.
  *
  * Invariants
@@ -40,8 +41,8 @@ typedef struct weft__waiter weft__waiter;
 typedef struct weft__scope weft__scope;
 typedef struct weft__slot weft__slot;
 
-enum { WEFT_RUNNING, WEFT_PARKING, WEFT_PARKED, WEFT_CLAIMED };  /* block.state */
-enum { WEFT_BLOCK_TASK, WEFT_BLOCK_SPECIAL, WEFT_BLOCK_THREAD }; /* block.kind; SPECIAL: a task of lane.h */
+enum { WEFT_RUNNING, WEFT_PARKING, WEFT_PARKED, WEFT_CLAIMED, WEFT_HELD }; /* block.state */
+enum { WEFT_BLOCK_TASK, WEFT_BLOCK_SPECIAL, WEFT_BLOCK_THREAD };           /* block.kind; SPECIAL: a task of lane.h */
 
 enum {
     WEFT_LINK_NONE,
@@ -119,6 +120,18 @@ WEFT_INLINE void weft__queue_remove(weft__waiter *x) {
     x->queue = NULL;
 }
 
+/* The wait is ours if nobody else has it. It is not lost while somebody merely holds it, which takes a few microseconds; no call is made
+ * here, since a channel's fast path would need a frame for it. */
+WEFT_INLINE bool weft__many_claim(weft__block *b) {
+    for (;;) {
+        uint32_t parked = WEFT_PARKED;
+        /* acq_rel: we see what the waiter prepared; the losers see that they lost. Pairs with weft__many_parked, weft__unhold. */
+        if (weft__cas(&b->state, &parked, WEFT_CLAIMED, acq_rel)) return true;
+        if (likely(parked != WEFT_HELD)) return false;
+        weft__give_cpu();
+    }
+}
+
 /* Takes off the first waiter that can still be had; the caller holds the object's lock and now owns its wait: it writes the
  * element and the result, releases the lock and resumes the block. NULL: nobody. */
 WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
@@ -129,9 +142,7 @@ WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
             weft__store(&b->queued, 0, release); /* under the lock; acquire in weft__interrupt reads it without */
             return x;
         }
-        uint32_t parked = WEFT_PARKED;
-        /* acq_rel: we see what the waiter prepared; the losers see that they lost. Pairs with weft__many_parked. */
-        if (weft__cas(&b->state, &parked, WEFT_CLAIMED, acq_rel)) return x;
+        if (weft__many_claim(b)) return x;
     }
     return NULL;
 }
@@ -139,6 +150,12 @@ WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
 /* Ends the block's wait, whatever it is, with `err`, if nobody else has won it. `s` is the caller's slot, NULL on a plain
  * thread. The caller makes sure that the block itself stays valid. True: it was us. */
 bool weft__interrupt(weft__block *b, int err, weft__slot *s);
+
+/* Keeps a task that waits from being resumed, for a short time, and without ending its wait: whoever wants to end it waits for
+ * weft__unhold, which takes what this gave. NULL: it does not wait, or for its children, whom nobody can keep from ending. The caller
+ * makes sure that the block stays valid, and holds no lock of an object. */
+weft__lock *weft__hold(weft__block *b);
+void weft__unhold(weft__block *b, weft__lock *held);
 
 /* Makes whoever it is run again. Once for each park, by its winner, holding no lock of an object. */
 void weft__resume(weft__block *b, weft__slot *s);
@@ -183,8 +200,9 @@ typedef struct weft__thread {
     _Atomic uint32_t woken; /* futex: 1 = resumed */
 } weft__thread;
 
-/* The calling plain thread's block; lives as long as the thread. */
+/* The calling plain thread's block; lives as long as the thread. The second form also in the child of a fork, before anything else. */
 weft__block *weft__thread_block(void);
+weft__block *weft__thread_block_as_it_is(void);
 /* Before it can be resumed. */
 WEFT_INLINE void weft__thread_ready(weft__thread *t) {
     weft__store(&t->woken, 0, relaxed); /* published with the lock or counter that lets others resume it */

@@ -7,6 +7,11 @@
 static __thread weft__thread self = {.b = {.kind = WEFT_BLOCK_THREAD, .linked = WEFT_LINK_NEEDLESS}};
 
 WEFT_NOINLINE weft__block *weft__thread_block(void) {
+    if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
+    return &self.b;
+}
+
+WEFT_NOINLINE weft__block *weft__thread_block_as_it_is(void) {
     return &self.b;
 }
 

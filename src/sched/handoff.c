@@ -33,7 +33,14 @@ static weft__slot *lost(weft__worker *w) {
 
 weft__slot *weft__enter_slow(void) {
     weft__worker *w = weft__self();
-    if (w == &weft__nobody) return NULL;
+    if (w == &weft__nobody) {
+        if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
+        return NULL;
+    }
+    if (w == &weft__orphan)
+        weft__die(
+            "a task forked, and its child process goes on using weft or returned from the task: there it may only call exec, "
+            "_exit or exit. Fork from a plain thread to do more.");
     if (weft__fences) atomic_thread_fence(memory_order_seq_cst); /* H2: in_rt before the gate */
     uintptr_t gate = weft__load(&w->gate, acquire);              /* pairs with the taker's CAS */
     for (;;) {
@@ -102,4 +109,8 @@ bool weft__slot_take(weft__slot *s) {
     weft__lock_leave(&requester);
     if (taken) weft__idle_slot_give(s);
     return taken;
+}
+
+void weft__slot_take_forget(void) {
+    weft__lock_leave(&requester);
 }

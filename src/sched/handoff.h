@@ -117,6 +117,8 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
 bool weft__slot_take(weft__slot *s);
 /* Sends the worker's next entry the slow way, where it ends its budget and attends to what waits. From any thread. */
 void weft__worker_request(weft__worker *w);
+/* In the child of a fork: nobody requests anything. */
+void weft__slot_take_forget(void);
 /* The worker becomes the slot's owner; it had none (H5). */
 WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
     weft__store(&s->owner, w, release);                 /* H6: a hint */

@@ -14,6 +14,7 @@
  * doubling to 4 ms, to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle
  * it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
  * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too.
+ * Once after everything has become idle, or now and then beside others, it looks at the stacks (trim.c).
  * A worker that goes to sleep and knows an earlier timer than the sentry becomes the sentry itself; nobody needs to be woken for it.
  * When the last sleeping worker is woken and slots are still idle, another is started to watch.
  *
@@ -33,6 +34,7 @@
 
 #include "sched/lane.h"
 #include "sched/switch.h"
+#include "sched/trim.h"
 #include "time/clock.h"
 
 enum {
@@ -240,7 +242,7 @@ static int64_t earliest_timer(void) {
 
 /* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
 static int64_t sleep_until(weft__worker *w) {
-    int64_t now = weft__os_now(), until = INT64_MAX;
+    int64_t now = weft__os_now(), until = INT64_MAX, trim = weft__trim_due(now);
     weft__lock_take(&idle.lock);
     int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
@@ -260,6 +262,7 @@ static int64_t sleep_until(weft__worker *w) {
     }
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
+    if (trim < until) until = trim;
     idle.until = until;
     weft__lock_leave(&idle.lock);
     return until == INT64_MAX ? 0 : until;
@@ -305,6 +308,14 @@ static bool neglected(void) {
     return false;
 }
 
+/* Stacks that are due are looked at. True: work has come meanwhile, and maybe nobody was woken for it (T2 in trim.c). */
+static bool tidied(weft__worker *w) {
+    int64_t now = weft__os_now();
+    if (weft__trim_due(now) > now) return false;
+    weft__trim(w, now);
+    return !weft__load(&w->given, relaxed) && weft__idle_work_waits(NULL, 1);
+}
+
 static weft__slot *sleep_until_given(weft__worker *w) {
     weft__slot *s;
     while (!(s = take_given(w))) {
@@ -314,7 +325,8 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         weft__futex_wait(&w->wake, 0, until);
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until) weft__watch();
-        if (!weft__load(&w->given, relaxed) && until && neglected() && (s = take_back(w))) return s;
+        if (!until || weft__load(&w->given, relaxed)) continue;
+        if ((neglected() || tidied(w)) && (s = take_back(w))) return s;
     }
     return s;
 }
@@ -376,6 +388,22 @@ weft__slot *weft__idle_slot_take(weft__slot *prefer) {
     weft__lock_leave(&idle.lock);
     if (sentry) weft__worker_kick(sentry);
     return s;
+}
+
+bool weft__idle_borrow(weft__slot *s) {
+    weft__lock_take(&idle.lock);
+    bool idle_now = s->idle;
+    if (idle_now) slot_pop(s);
+    weft__lock_leave(&idle.lock);
+    return idle_now;
+}
+
+void weft__idle_return(weft__slot *s) {
+    weft__lock_take(&idle.lock);
+    weft__worker *heir = slot_free(s);
+    weft__lock_leave(&idle.lock);
+    if (heir) give(heir, s, false);
+    weft__heavy_barrier(); /* T2; pairs with the light barrier in weft__work_made */
 }
 
 void weft__idle_slot_give(weft__slot *s) {

@@ -39,6 +39,10 @@ bool weft__idle_work_waits(weft__slot *s, int fresh);
 void weft__idle_nap(weft__worker *w);
 /* A slot that nobody holds, `prefer` if possible; NULL: none. For a worker that lost its own. */
 weft__slot *weft__idle_slot_take(weft__slot *prefer);
+/* Takes an idle slot for a short time, to look at what is its owner's; false: it is not idle. Its return is followed by a look for work
+ * (T2 in trim.c), which the caller acts on. By a worker without a slot. */
+bool weft__idle_borrow(weft__slot *s);
+void weft__idle_return(weft__slot *s);
 /* A slot that was taken away: to an idle worker, to a new one, or to the idle list. */
 void weft__idle_slot_give(weft__slot *s);
 /* The sentry looks at the clocks again: a timer was armed from outside, or the fake clock moved. */
@@ -71,5 +75,7 @@ void weft__worker_kick(weft__worker *w);
 /* All workers leave their loops, and their threads end. No task is left. */
 void weft__workers_stop(void);
 int weft__workers_count(void);
+/* In the child of a fork: there are none. */
+void weft__workers_forget(void);
 
 #endif

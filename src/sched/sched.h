@@ -89,6 +89,7 @@ struct weft__task {
     weft__worker *pinned_to;
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
     uint32_t size_class; /* of the stack */
+    uint32_t again;      /* the stack's: the class that the next task on it may have */
     weft__fresh *inner;  /* a child that runs inside this one's weft_scope_end; NULL: none */
     void *fake;          /* sanitizer's state while it does not run */
     weft__unwind unwind;
@@ -133,6 +134,7 @@ struct weft__slot {
     weft__cache fresh;
     weft__cache chans;
     weft__stack_cache stacks;
+    uint64_t trimmed; /* `given` when the cached ones were last looked at; under the lock in trim.c */
     /* Written by the owner, read by thieves and counters. */
     _Atomic uint32_t picks;
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
@@ -217,15 +219,17 @@ struct weft__rt {
     int slots;
     uint64_t id_step;  /* slots + 1 */
     bool many;         /* more than one slot: somebody may steal */
-    weft__shape plain; /* of a task without wishes */
+    weft__shape plain; /* of a task without wishes; its class may be WEFT_STACK_ASK */
     bool ring_turns;   /* one slot and no C++: weft_yield may take its short way */
     bool cxx;          /* the program has a C++ run-time library */
     bool panic_abort;  /* the configuration, as the next three */
     void (*on_panic)(const struct weft_panic_info *info, void *arg);
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
     void *hook_arg;
+    int default_class; /* the configured one */
     int max_threads;
     int64_t search, slice;
+    bool report_stacks;     /* at the end */
     weft__slot *slot;       /* array */
     _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
     _Atomic bool draining;
@@ -255,6 +259,8 @@ extern struct weft__rt weft__rt;
  * holds no slot, so that telling it apart costs the fast path nothing. */
 extern __thread weft__worker *weft__self_worker __attribute__((tls_model("initial-exec"), visibility("hidden")));
 extern weft__worker weft__nobody;
+/* A task called fork: what its thread is in the child. Every entry finds no slot there, and dies with a sentence. */
+extern weft__worker weft__orphan;
 
 WEFT_INLINE weft__worker *weft__self(void) {
     weft__worker *w;

@@ -9,6 +9,7 @@
 
 struct weft__rt weft__rt = {.fresh_slab = {.size = sizeof(weft__fresh)}};
 weft__worker weft__nobody = {.gate = WEFT_GATE_NONE};
+weft__worker weft__orphan = {.gate = WEFT_GATE_NONE};
 __thread weft__worker *weft__self_worker = &weft__nobody;
 
 static struct {
@@ -28,6 +29,8 @@ static void open_thread(weft__worker *w) {
 /* A stack for a fresh task, or NULL: there is no memory, and the task waits until there is. */
 static weft__stack *stack_for(weft__slot *s, weft__fresh *f) {
     weft__stack *st = weft__stack_get(&s->stacks, (int)f->shape.size_class);
+    if (unlikely(!st) && f->shape.size_class == WEFT_STACK_ASK)
+        st = weft__stack_get(&s->stacks, weft__stack_advised(f->site, (void *)(uintptr_t)f->fn, weft__rt.default_class));
     if (unlikely(weft__load(&weft__rt.no_stacks, relaxed) != !st)) weft__store(&weft__rt.no_stacks, !st, relaxed); /* a hint */
     if (likely(st != NULL)) return st;
     weft__inject_fresh(f);
@@ -103,6 +106,18 @@ int weft__workers_count(void) {
     int n = workers.count;
     weft__lock_leave(&workers.lock);
     return n;
+}
+
+void weft__workers_forget(void) {
+    weft__worker *w = workers.all;
+    workers.all = NULL;
+    workers.count = 0;
+    weft__lock_leave(&workers.lock);
+    while (w) {
+        weft__worker *next = w->all_next;
+        weft__free(w);
+        w = next;
+    }
 }
 
 void weft__workers_stop(void) {

@@ -119,7 +119,7 @@ void weft__guards_canary(weft__stack *s) {
         memcpy(s->low - WEFT_STACK_CANARY + i, &canary, sizeof canary);
 }
 
-void weft__stack_canary_check(weft__stack *s) {
+void weft__guards_canary_check(weft__stack *s) {
     for (int i = 0; i < WEFT_STACK_CANARY; i += (int)sizeof canary) {
         if (memcmp(s->low - WEFT_STACK_CANARY + i, &canary, sizeof canary) == 0) continue;
         weft__who who = {0};

@@ -3,7 +3,7 @@
  *
  * A slab is one large reservation, cut into stacks of one class. Reserving costs nothing but addresses: memory comes when it is
  * touched. So slabs start at 4 GiB and double up to 64 GiB, and a million stacks of 256 KiB are seven mappings. Where addresses
- * are scarce (RLIMIT_AS, strict overcommit) the size is halved until it fits, down to a single stack.
+ * are scarce (RLIMIT_AS, strict overcommit) they start at 64 MiB, and the size is halved until it fits, down to a single stack.
  *
  *     base                    low                               high            struct          top
  *     |   guard    | canary?  | … free …            frames ←   | head (task)   | weft__stack | colour |
@@ -16,6 +16,7 @@
  *     spill, flush:  in a cache            → in a magazine of the pool
  *     flush:         fresh                 → in a rest of the pool: one made stack that stands for the untouched ones above it
  *     refill:        in a magazine, a rest → in a cache, fresh
+ *     trim:          a magazine            → a lean one: its stacks have given back what lay deep
  *
  *  1. Nothing of a fresh stack is touched but its guard's page-table entry. Its top page is first written in make, when it is
  *     about to be used: a parked task costs one page and 1/8 of a page of page tables (256 KiB class).
@@ -55,7 +56,10 @@ enum {
     STRUCT_SIZE = 64, /* a line for struct weft__stack */
     GROWTH = 4,       /* a class's slabs double this often */
 };
-#define SLAB_FIRST ((size_t)4 << 30) /* bytes of a class's first slab, unless somebody pays for addresses: see slab_first */
+/* Bytes of a class's first slab. The small one where a reserve is not free: addresses are limited, or the kernel counts them as
+ * memory, and then 4 GiB would be taken from the rest of the program; and under valgrind, which looks through all of it for pointers when
+ * the program ends: 10 s for 4 GiB. */
+#define SLAB_FIRST ((size_t)4 << 30)
 #define SLAB_LITTLE ((size_t)64 << 20)
 #define FRAMES_MIN 2458 /* bytes of the top page that are left for frames: a parked task should need no second page */
 
@@ -76,6 +80,7 @@ static struct {
 
     weft__lock lock;
     _Atomic(weft__stack *) magazines[WEFT_STACK_CLASSES]; /* written under `lock`; looked at for NULL without it */
+    _Atomic(weft__stack *) lean[WEFT_STACK_CLASSES];      /* likewise: magazines that have been trimmed */
     _Atomic(weft__stack *) rests[WEFT_STACK_CLASSES];     /* likewise: a made stack with `count` fresh ones above it */
 } pool = {.growing = PTHREAD_MUTEX_INITIALIZER};
 
@@ -103,6 +108,16 @@ weft__stack *weft__stack_slab_at(weft__stack_slab *slab, uint32_t i) {
 
 bool weft__stack_slab_made(weft__stack_slab *slab, uint32_t i) {
     return weft__load(&slab->made[i / 64], acquire) >> (i % 64) & 1; /* invariant 2; pairs with the release in make */
+}
+
+char *weft__stack_top(const weft__stack *s) {
+    size_t size = weft__stack_class_size(s->size_class);
+    return (char *)(((uintptr_t)s & ~(size - 1)) + size);
+}
+
+char *weft__stack_first_page(const weft__stack *s) {
+    size_t page = weft__page_size();
+    return (char *)(((uintptr_t)s->low + page - 1) & ~(page - 1));
 }
 
 /* Big stacks are few, and each of their guards costs a page of page tables. */
@@ -137,7 +152,7 @@ static weft__stack_slab *slab_new(int cls) {
         if (n == 1) return NULL;
         n = n / 2 >= least ? n / 2 : n > least ? least : 1;
     }
-    uint32_t most = (uint32_t)((first << GROWTH) / size);
+    uint32_t most = (first << GROWTH) > size ? (uint32_t)((first << GROWTH) / size) : 1;
     pool.next_size[cls] = n * 2 < most ? n * 2 : most;
     slab->next = weft__load(&pool.slabs, relaxed); /* only written under the mutex that we hold */
     weft__store(&pool.slabs, slab, release);       /* publishes the slab's fields; pairs with weft__stack_slab_first */
@@ -177,7 +192,9 @@ static weft__stack *make(weft__stack_fresh *f) {
     s->guards = (uint8_t)f->guards;
     s->low = slab->base + i * weft__stack_class_size(slab->size_class) + weft__guard_size(slab->size_class);
     s->high = (char *)s - WEFT_STACK_HEAD;
-    s->inside = (uint32_t)(weft__stack_class_size(slab->size_class) / 8);
+    s->inside = weft__stack_measuring ? 0 : (uint32_t)(weft__stack_class_size(slab->size_class) / 8);
+    s->again = weft__stack_measuring ? WEFT_STACK_CLASSES + 1 : s->size_class;
+    s->watched = weft__stack_measuring || f->guards == 1;
     if (f->guards == 1) {
         s->low += WEFT_STACK_CANARY;
         weft__guards_canary(s);
@@ -217,8 +234,10 @@ static void pool_give(_Atomic(weft__stack *) *list, weft__stack *s, uint32_t cou
 
 /* Warm memory first, then what this cache has ready, then what an ended one left, and only then new guards. */
 bool weft__stack_refill(weft__stack_cache *c, int cls) {
+    if (cls == WEFT_STACK_ASK) return false;
     weft__stack_fresh *f = &c->fresh[cls];
     weft__stack *s = pool_take(&pool.magazines[cls]);
+    if (!s) s = pool_take(&pool.lean[cls]);
     if (s) {
         c->free[cls] = s;
         c->count[cls] += s->count;
@@ -258,6 +277,19 @@ void weft__stack_cache_flush(weft__stack_cache *c) {
     }
 }
 
+weft__stack *weft__stack_magazine_take(int cls) {
+    return pool_take(&pool.magazines[cls]);
+}
+
+void weft__stack_magazine_give(int cls, weft__stack *first, bool trimmed) {
+    pool_give(trimmed ? &pool.lean[cls] : &pool.magazines[cls], first, first->count);
+}
+
+void weft__stack_look(weft__stack *s) {
+    if (s->guards == 1) weft__guards_canary_check(s);
+    if (weft__stack_measuring) weft__stack_measure(s);
+}
+
 /* ---- all stacks ---- */
 
 static void each_of_slab(weft__stack_slab *slab, void (*fn)(weft__stack *s, void *arg), void *arg) {
@@ -271,9 +303,24 @@ void weft__stack_each(void (*fn)(weft__stack *s, void *arg), void *arg) {
     for (weft__stack_slab *slab = weft__stack_slab_first(); slab; slab = slab->next) each_of_slab(slab, fn, arg);
 }
 
+weft__stack *weft__stack_next(weft__stack_walk *w) {
+    if (!w->begun) *w = (weft__stack_walk){.slab = weft__stack_slab_first(), .begun = true};
+    for (; w->slab; w->slab = w->slab->next, w->index = 0) {
+        for (; w->index < w->slab->stacks; w->index = (w->index | 63) + 1) {
+            uint64_t bits =
+                weft__load(&w->slab->made[w->index / 64], acquire) >> (w->index % 64); /* as in weft__stack_slab_made */
+            if (!bits) continue;
+            w->index += (uint32_t)__builtin_ctzll(bits) + 1;
+            return weft__stack_slab_at(w->slab, w->index - 1);
+        }
+    }
+    return NULL;
+}
+
 void weft__stack_info_get(weft__stack_info *out) {
     out->stacks = weft__load(&pool.stacks, relaxed); /* figures only */
     out->mappings = weft__load(&pool.slab_count, relaxed) + weft__guards_mappings();
+    out->trims = weft__load(&weft__stack_trims, relaxed);
     out->guards = weft__guards_weakest();
 }
 
@@ -287,10 +334,10 @@ void weft__stack_unpoison(weft__stack *s) {
 
 /* ---- start and end ---- */
 
-/* Valgrind looks through every slab for pointers when the program ends: 10 s for 4 GiB. Emulators of another CPU keep a record
- * of each page that was ever reserved: 47 MB for 4 GiB in qemu-user 7.2. WEFT_STACK_SLAB=64 in the environment (MiB) is for those. */
+/* Emulators of another CPU keep a record of each page that was ever reserved: 47 MB for 4 GiB in qemu-user 7.2. WEFT_STACK_SLAB=64 in
+ * the environment (MiB) is for those. */
 static size_t slab_first(void) {
-    if (RUNNING_ON_VALGRIND) return SLAB_LITTLE;
+    if (RUNNING_ON_VALGRIND || weft__vm_scarce("/proc/sys/vm/overcommit_memory")) return SLAB_LITTLE;
     const char *s = getenv("WEFT_STACK_SLAB");
     long mib = s ? strtol(s, NULL, 10) : 0;
     return mib > 0 && mib <= (long)(SLAB_FIRST >> 20) ? (size_t)mib << 20 : SLAB_FIRST;
@@ -318,22 +365,47 @@ static bool must_forget(void) {
 #endif
 }
 
-void weft__stack_pool_close(void) {
-    weft__overflow_close();
+static void release_slabs(void) {
     if (must_forget()) weft__stack_each(forget, NULL);
-    weft__stack_slab *slab = weft__xchg(&pool.slabs, NULL, relaxed); /* the workers have ended: nobody else is here */
+    weft__stack_slab *slab = weft__load(&pool.slabs, relaxed); /* the workers have ended: nobody else is here */
     while (slab) {
         weft__stack_slab *next = slab->next;
         weft__vm_release(slab->base, slab->size);
         weft__free(slab);
         slab = next;
     }
+}
+
+static void empty(void) {
+    weft__store(&pool.slabs, NULL, relaxed); /* nobody else is here */
     weft__store(&pool.stacks, 0, relaxed);
+    weft__store(&weft__stack_trims, 0, relaxed);
     weft__store(&pool.slab_count, 0, relaxed);
     for (int cls = 0; cls < WEFT_STACK_CLASSES; cls++) {
         pool.current[cls] = NULL;
         pool.next_size[cls] = 0;
         weft__store(&pool.magazines[cls], NULL, relaxed);
+        weft__store(&pool.lean[cls], NULL, relaxed);
         weft__store(&pool.rests[cls], NULL, relaxed);
     }
+}
+
+void weft__stack_pool_close(void) {
+    weft__overflow_close();
+    release_slabs();
+    empty();
+}
+
+void weft__stack_pool_forget(bool release) {
+    static weft__stack_slab *left; /* so that leak checkers find them */
+    weft__overflow_close();
+    weft__stack_fiber_drop = NULL; /* the sanitizer has its own ideas about threads that are not there */
+    if (release)
+        release_slabs();
+    else
+        left = weft__load(&pool.slabs, relaxed); /* nobody else is here */
+    (void)left;
+    empty();
+    weft__lock_leave(&pool.lock);
+    pool.growing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -31,8 +31,19 @@ int weft__guards_install(char *p, int cls, int n);
 /* Mappings that protected pages cost, and the weakest kind in use. */
 uint64_t weft__guards_mappings(void);
 int weft__guards_weakest(void);
-/* Writes the canary below s->low. */
+/* Writes the canary below s->low; looks whether it is still there, and dies if not. */
 void weft__guards_canary(weft__stack *s);
+void weft__guards_canary_check(weft__stack *s);
+/* Notes how deep it was, and makes it shallow again. It may be the one we run on. */
+void weft__stack_measure(weft__stack *s);
+/* A magazine that was not trimmed since it came to the pool; and back, trimmed or not. */
+weft__stack *weft__stack_magazine_take(int cls);
+void weft__stack_magazine_give(int cls, weft__stack *first, bool trimmed);
+/* The end of a stack's piece: of its top page. */
+char *weft__stack_top(const weft__stack *s);
+/* The part of a stack that frames may use, in whole pages: from where to the end of its top page. */
+char *weft__stack_first_page(const weft__stack *s);
+extern _Atomic uint64_t weft__stack_trims; /* a figure for people */
 
 /* The overflow handler: on the whole process. 0 or -errno. */
 int weft__overflow_open(void);

@@ -12,9 +12,10 @@
 #define WEFT_STACK_MIN ((size_t)16 << 10)
 #define WEFT_STACK_DEFAULT ((size_t)256 << 10)
 #define WEFT_STACK_MAX ((size_t)1 << 30)
-#define WEFT_STACK_HEAD 384    /* bytes at the top for the task; the task layer asserts that it fits */
-#define WEFT_STACK_CLASSES 17  /* 16 KiB << 0 … 16 KiB << 16 */
-#define WEFT_STACK_MAGAZINE 64 /* stacks that move between a slot and the shared pool at once */
+#define WEFT_STACK_HEAD 384               /* bytes at the top for the task; the task layer asserts that it fits */
+#define WEFT_STACK_CLASSES 17             /* 16 KiB << 0 … 16 KiB << 16 */
+#define WEFT_STACK_ASK WEFT_STACK_CLASSES /* no class: what is advised for the spawn site; measure.c */
+#define WEFT_STACK_MAGAZINE 64            /* stacks that move between a slot and the shared pool at once */
 
 #define WEFT_STACK_CANARY 64 /* bytes above the guard page that are watched where guards do not work */
 
@@ -40,6 +41,8 @@ struct weft__stack {
     uint32_t inside;        /* bytes below `high` that weft__stack_inside_limit leaves to the first task; fixed */
     uint8_t size_class;     /* fixed */
     uint8_t guards;         /* weft__stack_info.guards of this one; fixed */
+    uint8_t again;          /* class of fresh tasks that may follow on it without giving it back; fixed */
+    bool watched;           /* to be looked at when it comes back; fixed */
 };
 
 /* Stacks with guards that nobody has touched yet, side by side. */
@@ -52,7 +55,7 @@ typedef struct weft__stack_fresh {
 /* Warm stacks of one slot, one list per size class, and the fresh ones it has taken. Touched by the slot's owner only; zeroed
  * memory is an empty cache. */
 typedef struct weft__stack_cache {
-    weft__stack *free[WEFT_STACK_CLASSES];
+    weft__stack *free[WEFT_STACK_CLASSES + 1]; /* that of WEFT_STACK_ASK is always empty */
     uint32_t count[WEFT_STACK_CLASSES];
     weft__stack_fresh fresh[WEFT_STACK_CLASSES];
 } weft__stack_cache;
@@ -68,6 +71,9 @@ WEFT_INLINE size_t weft__stack_class_size(int cls) {
  * and restores the handler. 0 or -errno. */
 int weft__stack_pool_open(void);
 void weft__stack_pool_close(void);
+/* In the child of a fork, where the parent's pool is open: forgets it. `release`: nobody is on a stack of it, and it was not just being
+ * opened or closed; its memory goes back. */
+void weft__stack_pool_forget(bool release);
 /* On each worker thread, before it runs on a stack, and at its end: the alternate signal stack. 0 or -errno. */
 int weft__stack_thread_open(void);
 void weft__stack_thread_close(void);
@@ -83,10 +89,10 @@ WEFT_INLINE void *weft__stack_head(weft__stack *s) {
 }
 
 /* Slow parts of get and put. refill: a recycled magazine from the pool or one fresh stack; false = no memory, nothing changed.
- * spill: a magazine to the pool. canary_check: dies if the canary is gone. */
+ * spill: a magazine to the pool. look: at the canary, and dies if it is gone; at the depth, if that is measured. */
 WEFT_COLD bool weft__stack_refill(weft__stack_cache *c, int cls);
 WEFT_COLD void weft__stack_spill(weft__stack_cache *c, int cls);
-WEFT_COLD void weft__stack_canary_check(weft__stack *s);
+WEFT_COLD void weft__stack_look(weft__stack *s);
 /* Forgets what a task that left without returning told AddressSanitizer about its frames. */
 void weft__stack_unpoison(weft__stack *s);
 /* Gives every cached stack back to the pool (a slot that ends); never from one of them. */
@@ -108,11 +114,57 @@ WEFT_INLINE weft__stack *weft__stack_get(weft__stack_cache *c, int cls) {
  * discarded here, and a spill keeps it. */
 WEFT_INLINE void weft__stack_put(weft__stack_cache *c, weft__stack *s) {
     int cls = s->size_class;
-    if (unlikely(s->guards == 1)) weft__stack_canary_check(s);
+    if (unlikely(s->watched)) weft__stack_look(s);
     s->next = c->free[cls];
     c->free[cls] = s;
     if (unlikely(++c->count[cls] >= 4 * WEFT_STACK_MAGAZINE)) weft__stack_spill(c, cls);
 }
+
+/* ---- giving back what lies deep (trim.c) ---- */
+
+/* True: the caller is wanted elsewhere, and stops in the middle. */
+typedef bool weft__stack_stop(void *arg);
+/* Stacks that nobody is on: the first n of each class of a cache (those used last), and all magazines of the pool that came since the
+ * last time. False: stopped. By the cache's owner, never from one of its stacks. */
+bool weft__stack_cache_trim(weft__stack_cache *c, uint32_t n, weft__stack_stop *stop, void *arg);
+bool weft__stack_pool_trim(weft__stack_stop *stop, void *arg);
+/* What a stack has in memory. */
+typedef struct weft__stack_depth {
+    char *lowest; /* page of it */
+    size_t bytes;
+} weft__stack_depth;
+/* True if so much of the stack is in memory that its task may be using less than a quarter. A hint, from anywhere. */
+bool weft__stack_is_deep(weft__stack *s, weft__stack_depth *d);
+/* If less than a quarter of what there was is in use: gives back what is below `sp` (saved by a task that cannot run at this moment), a
+ * piece at a time. True: there is more; let the task go in between. */
+bool weft__stack_trim(weft__stack *s, char *sp, weft__stack_depth *d);
+/* Where a walk over all stacks is; zero: at the beginning. */
+typedef struct weft__stack_walk {
+    weft__stack_slab *slab;
+    uint32_t index;
+    bool begun;
+} weft__stack_walk;
+/* The next stack that was handed out; NULL: there is none. From any thread, while the pool is open. */
+weft__stack *weft__stack_next(weft__stack_walk *w);
+
+/* ---- how deep they go (measure.c) ---- */
+
+/* Set before the pool opens: every stack's depth is noted when it comes back, for the spawn site of the task it held. Such stacks are
+ * not shared by tasks, and start each time with their top page only. */
+extern bool weft__stack_measuring;
+typedef struct weft__stack_site {
+    void *site, *fn;
+    uint64_t tasks;
+    size_t deepest; /* bytes, in whole pages */
+    int size_class; /* of the last one */
+    int advice;     /* the class with room for twice as much */
+} weft__stack_site;
+/* Forgets everything. */
+void weft__stack_measure_clear(void);
+/* Site number i in no order; false: there is none. From any thread. */
+bool weft__stack_site_get(uint32_t i, weft__stack_site *out);
+/* The class advised for tasks from there; `otherwise` if too few of them have ended yet. */
+int weft__stack_advised(void *site, void *fn, int otherwise);
 
 /* Calls fn for every stack that was ever handed out (their memory stays valid until the pool closes), from any thread. */
 void weft__stack_each(void (*fn)(weft__stack *s, void *arg), void *arg);
@@ -121,6 +173,7 @@ void weft__stack_each(void (*fn)(weft__stack *s, void *arg), void *arg);
 typedef struct weft__stack_info {
     uint64_t stacks;   /* handed out at least once */
     uint64_t mappings; /* that the kernel keeps for them */
+    uint64_t trims;    /* times that one gave memory back */
     int guards;        /* the weakest in use: 3 = guard regions, 2 = protected pages, 1 = canaries */
 } weft__stack_info;
 void weft__stack_info_get(weft__stack_info *out);

@@ -110,3 +110,19 @@ void weft_task_unref(weft_task *h) {
 uint64_t weft_task_id(weft_task *h) {
     return h->id;
 }
+
+/* ---- in the child of a fork ---- */
+
+static void forget(void *obj) {
+    weft_task *h = obj;
+    if (!weft__lock_take_once(&h->lock) || !h->ended) h->result = WEFT_ETERMINATED;
+    h->ended = true;
+    h->joiners = (weft__queue){NULL, NULL};
+    memset(&h->scope, 0, sizeof h->scope);
+    h->scope.parent = &weft__root;
+    weft__lock_leave(&h->lock);
+}
+
+void weft__handles_forget(void) {
+    weft__slab_forget(&handles, forget);
+}

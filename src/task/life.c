@@ -42,6 +42,7 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     weft__task *t = weft__stack_head(st);
     t->stack = st;
     t->size_class = st->size_class;
+    t->again = st->again;
     t->inside_limit = weft__stack_inside_limit(st);
     t->inner = NULL;
     become(s, t, f);
@@ -139,7 +140,7 @@ static WEFT_NOINLINE weft__work live(void) {
             s = weft__here(w);
         }
         if (likely(!k)) k = weft__pick(s);
-        if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->size_class)) {
+        if (unlikely(!weft__is_fresh(k) || weft__as_fresh(k)->shape.size_class != t->again)) {
             weft__store(&t->alive, false, relaxed);                              /* for people */
             weft__store(&s->given, weft__load(&s->given, relaxed) + 1, relaxed); /* a counter */
             weft__stack_put(&s->stacks, t->stack);

@@ -8,14 +8,16 @@
  * for, then one of the stoppers closes: no plain thread may be inside (foreign_inside), the workers end, the memory goes. A plain
  * thread that spawns at this moment either is counted before the last look, or sees that the root is cancelled. */
 #include <sched.h>
-#include <stdlib.h>
 
+#include "sched/trim.h"
+#include "task/config.h"
 #include "task/task.h"
 #include "time/clock.h"
 
 #include "chan/chan.h"
 
 int weft__runtime_phase(void) {
+    if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
     return weft__load(&weft__rt.phase, seq_cst); /* pairs with the stores below; with foreign_spawned before it */
 }
 
@@ -25,58 +27,44 @@ static bool change_phase(uint32_t from, uint32_t to) {
     return won;
 }
 
+static struct {
+    weft__lock once;
+    bool ready;
+} outside;
+
 weft__wheel *weft__outside_wheel(void) {
-    static weft__lock once;
-    static bool ready;
-    weft__lock_take(&once);
-    if (!ready) weft__wheel_init(&weft__rt.outside, weft__clock_now());
-    ready = true;
-    weft__lock_leave(&once);
+    weft__lock_take(&outside.once);
+    if (!outside.ready) weft__wheel_init(&weft__rt.outside, weft__clock_now());
+    outside.ready = true;
+    weft__lock_leave(&outside.once);
     return &weft__rt.outside;
 }
 
 /* ---- configuration ---- */
 
-static int configure(const weft_config *c) {
-    static const weft_config defaults;
-    if (!c) c = &defaults;
-    if (c->workers < 0 || c->workers > WEFT_SLOTS_MAX) {
-        weft__say("weft_config.workers is %d; it must be 1 to %d, or 0 for the CPUs there are", c->workers, WEFT_SLOTS_MAX);
-        return WEFT_EINVAL;
-    }
-    int cls = weft__stack_class(c->stack_size);
-    if (cls < 0) {
-        weft__say("weft_config.stack_size is %zu bytes; at most %zu are possible", c->stack_size, WEFT_STACK_MAX);
-        return WEFT_EINVAL;
-    }
-    if (c->max_threads < 0) {
-        weft__say("weft_config.max_threads is %d; it must be positive, or 0 for %d", c->max_threads, WEFT_THREADS_MAX);
-        return WEFT_EINVAL;
-    }
-    if (c->flags & ~(unsigned)WEFT_PANIC_ABORT) {
-        weft__say("weft_config.flags is %#x; only WEFT_PANIC_ABORT (%#x) is known", c->flags, WEFT_PANIC_ABORT);
-        return WEFT_EINVAL;
-    }
-    weft__rt.panic_abort = c->flags & WEFT_PANIC_ABORT;
-    weft__rt.on_panic = c->on_panic;
-    weft__rt.on_task_error = c->on_task_error;
-    weft__rt.hook_arg = c->hook_arg;
-    weft__rt.cxx = weft__eh_here() != NULL;
-    int slots = c->workers ? c->workers : weft__cpu_count();
+static int configure(const weft_config *given) {
+    weft_config c;
+    int err = weft__config_read(given, &c);
+    if (err) return err;
+    int slots = c.workers ? c.workers : weft__cpu_count();
     weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
     weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
     weft__rt.many = weft__rt.slots > 1;
+    weft__rt.cxx = weft__eh_here() != NULL;
     weft__rt.ring_turns = !weft__rt.many && !weft__rt.cxx;
+    weft__rt.panic_abort = c.flags & WEFT_PANIC_ABORT;
+    weft__rt.on_panic = c.on_panic;
+    weft__rt.on_task_error = c.on_task_error;
+    weft__rt.hook_arg = c.hook_arg;
+    weft__rt.default_class = weft__stack_class(c.stack_size);
     weft__rt.plain.word = 0;
-    weft__rt.plain.size_class = (uint8_t)cls;
-    weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;
-    weft__rt.search = c->search == 0 ? 20 * WEFT_US : c->search < 0 ? 0 : c->search;
-    if (c->slice < 0) {
-        weft__say("weft_config.slice is %lld ns; it must be positive, or 0 for 10 ms", (long long)c->slice);
-        return WEFT_EINVAL;
-    }
-    weft__rt.slice = c->slice ? c->slice : 10 * WEFT_MS;
-    weft__lock_strict(c->search < 0);
+    weft__rt.plain.size_class = (uint8_t)(c.flags & WEFT_STACK_ADVISED ? WEFT_STACK_ASK : weft__rt.default_class);
+    weft__stack_measuring = c.flags & (WEFT_STACK_MEASURE | WEFT_STACK_REPORT | WEFT_STACK_ADVISED);
+    weft__rt.report_stacks = c.flags & WEFT_STACK_REPORT;
+    weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
+    weft__rt.search = c.search == 0 ? 20 * WEFT_US : c.search < 0 ? 0 : c.search;
+    weft__rt.slice = c.slice ? c.slice : 10 * WEFT_MS;
+    weft__lock_strict(c.search < 0);
     return 0;
 }
 
@@ -106,7 +94,7 @@ static int open_slots(void) {
 /* The first task and one that it waits for can always run: otherwise there is no memory for a runtime. */
 static int reserve_stacks(void) {
     weft__stack_cache *c = &weft__rt.slot[0].stacks;
-    int cls = weft__rt.plain.size_class;
+    int cls = weft__rt.default_class;
     weft__stack *a = weft__stack_get(c, cls), *b = a ? weft__stack_get(c, cls) : NULL;
     if (a) weft__stack_put(c, a);
     if (b) weft__stack_put(c, b);
@@ -159,11 +147,14 @@ static int start(const weft_config *cfg) {
     int err = configure(cfg);
     if (err) return err;
     clear();
+    if (weft__stack_measuring) weft__stack_measure_clear();
+    if (weft__rt.report_stacks) weft__report_stacks(false);
     weft__barrier_init();
     if ((err = weft__stack_pool_open()) < 0) return err;
     if ((err = open_slots()) < 0) goto no_slots;
     if ((err = reserve_stacks()) < 0) goto no_worker;
     weft__idle_open();
+    weft__trim_open();
     weft__clock_moved = weft__idle_kick;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
     (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */
@@ -177,6 +168,8 @@ no_slots:
 }
 
 int weft_start(const weft_config *cfg) {
+    if (weft__self() == &weft__orphan) return WEFT_ETERMINATED;
+    (void)weft__runtime_phase(); /* in the child of a fork the parent's runtime is none */
     if (!change_phase(WEFT_PHASE_NONE, WEFT_PHASE_STARTING)) return WEFT_EALREADY;
     int err = start(cfg);
     change_phase(WEFT_PHASE_STARTING, err ? WEFT_PHASE_NONE : WEFT_PHASE_RUNNING);
@@ -210,12 +203,16 @@ static void close_runtime(void) {
     weft__idle_close();
     close_slots();
     weft__stack_pool_close();
+    if (weft__rt.report_stacks) weft__report_stacks(true);
+    weft__rt.report_stacks = false;
     weft__store(&weft__root.cause, 0, relaxed); /* scopes that plain threads open from now on are not cancelled */
 }
 
 int weft_stop(weft_deadline deadline) {
+    if (weft__self() == &weft__orphan) return WEFT_ETERMINATED;
     if (weft__self() != &weft__nobody) return WEFT_EINVAL;
-    weft__foreign_enter(); /* another stopper must not close while we go through the stacks */
+    (void)weft__runtime_phase(); /* as in weft_start */
+    weft__foreign_enter();       /* another stopper must not close while we go through the stacks */
     if (change_phase(WEFT_PHASE_RUNNING, WEFT_PHASE_STOPPING)) weft__root_cancel();
     weft__foreign_leave();
     int phase = weft__runtime_phase();
@@ -231,9 +228,27 @@ int weft_stop(weft_deadline deadline) {
     return 0;
 }
 
+/* ---- in the child of a fork ---- */
+
+void weft__runtime_forget(bool release) {
+    if (release) weft__vm_release(weft__rt.slot, slots_bytes());
+    weft__rt.slot = NULL;
+    weft__rt.started = weft__rt.fresh = (weft__inject){0};
+    outside.ready = false;
+    weft__lock_leave(&outside.once);
+    weft__clock_moved = NULL;
+    memset(&weft__root, 0, sizeof weft__root);
+    weft__store(&weft__rt.foreign_inside, 0, relaxed); /* nobody else is there */
+    weft__store(&weft__rt.foreign_spawned, 0, relaxed);
+    weft__store(&weft__rt.foreign_done, 0, relaxed);
+    clear();
+    weft__store(&weft__rt.phase, WEFT_PHASE_NONE, seq_cst);
+}
+
 /* ---- running a function in it ---- */
 
 int weft_block_on(weft_fn *fn, void *arg) {
+    if (weft__self() == &weft__orphan) return WEFT_ETERMINATED;
     if (weft__self() != &weft__nobody) return fn(arg);
     weft_task *t;
     int result, err = weft_task_start(&t, fn, arg, NULL);
@@ -258,4 +273,11 @@ int weft_run(weft_fn *main, void *arg, const weft_config *cfg) {
     int result = weft_block_on(main, arg);
     err = weft_stop(WEFT_FOREVER);
     return err && err != WEFT_ETERMINATED ? err : result; /* somebody else may have stopped it */
+}
+
+int weft_main(weft_fn *fn, int argc, char **argv) {
+    weft_args args = {argc, argv};
+    int result = weft_run(fn, &args, NULL);
+    if (result < 0) weft__say("%s: %s", argc > 0 ? argv[0] : "main", weft_strerror(result));
+    return result < 0 ? 1 : result > UINT8_MAX ? UINT8_MAX : result; /* what the shell sees has 8 bits */
 }

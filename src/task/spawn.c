@@ -226,6 +226,10 @@ void weft__extra_free(weft__extra *x) {
     weft__slab_put(&extras, x);
 }
 
+void weft__extras_forget(void) {
+    weft__slab_forget(&extras, NULL);
+}
+
 static int spawn_extra(weft__scope *home, order *o) {
     o->extra->lane = o->lane;
     o->extra->pinned = o->pinned;

@@ -144,6 +144,17 @@ void weft__pin_set(weft__task *t, uint32_t pins);
 weft__wheel *weft__outside_wheel(void);
 int weft__runtime_phase(void);
 
+/* Supplied by the debug layer: prints what was measured about stacks, now or if the process exits. */
+void weft__report_stacks(bool now);
+
+/* ---- in the child of a fork (fork.c) ---- */
+
+/* Every handle's task has ended, with WEFT_ETERMINATED. */
+void weft__handles_forget(void);
+void weft__extras_forget(void);
+/* There is no runtime. `release`: its memory can be given back. */
+void weft__runtime_forget(bool release);
+
 /* ---- counting for the end of the runtime (life.c) ----
  *
  * Root tasks, and tasks of scopes that plain threads opened, keep the runtime alive. Each slot counts what it has spawned and what

@@ -16,6 +16,8 @@
  *     claimer      under c's lock: dequeue, CAS(state, PARKED, CLAIMED): won = serve it, lost = drop the record
  *     interrupter  PARKING: wait;  PARKED: CAS to CLAIMED, result, make ready;  else nothing
  *     resumed      withdraws the remaining records under each channel's lock, state = RUNNING, stops the timer
+ * holder           (-DHOLD) keeps a parked waiter from being resumed, without ending its wait: single: the lock of wait_lock, then
+ *                  queued && wait_lock == w; multi: CAS(state, PARKED, HELD), later HELD -> PARKED.  Whoever finds HELD waits
  * timer            under the wheel's lock: fired = 1; FENCE; then interrupts; stopping takes that lock
  * canceller        cancelled = 1; epoch++; FENCE; then interrupts the tasks of the scope, under the scope's lock; with
  *                  -DCANCEL_BY_TIMER also under the wheel's lock (a scope's deadline): so nobody may want that one in PARKING
@@ -43,12 +45,15 @@
  *   M_NOCAS         claimer of a select without the CAS      M_UNLOCKBEFOREPARKED  post-switch action in wrong order
  *   M_CLAIMPARKING  interrupter does not wait in PARKING     M_POSTREADS    frame read after the last unlock
  *   M_NOWITHDRAW    loser records stay queued                M_NOSHIELDLOCK shield set without the scope's lock
+ *   M_HELDLOST      claimer of a select takes HELD for lost  M_HELDGONE     interrupter takes HELD for ended
+ *   M_HOLDUNLOCKED  holder of a single wait without the lock
  *   M_NOFENCE_WAITER (WEAK) no fence after the lock          M_PLAINEPOCH   (WEAK) no fence after epoch++
  */
 #define RUNNING 0
 #define PARKING 1
 #define PARKED  2
 #define CLAIMED 3
+#define HELD    4
 
 #define R_NONE 0
 #define R_OK 1
@@ -96,6 +101,7 @@ bit  fired[NT];
 
 /* ghosts */
 bit  onstack[NT] = 1;
+bit  holding[NT];                            /* somebody relies on its not running */
 bit  inop[NT];                               /* the operation has not returned: its frame and timer are there */
 bit  won[NT];
 bit  went_off[NT];
@@ -166,6 +172,11 @@ inline take(c, r) {
 #endif
   fi }
 
+#ifdef M_HELDLOST
+#define MAY_TAKE(t) true
+#else
+#define MAY_TAKE(t) (state[t] != HELD)       /* otherwise waits until it is */
+#endif
 #if NT > 2
 #define NO_WAITER(c,x) (DIR(REC(c,0)) != x && DIR(REC(c,1)) != x && DIR(REC(c,2)) != x)
 #else
@@ -174,10 +185,10 @@ inline take(c, r) {
 /* Under c's lock: take any waiter of direction x; p = the task, or NOBODY. */
 inline claim(c, x, r) {
   do
-  :: atomic { DIR(REC(c,0)) == x -> p = 0; take(c, r) } if :: p != NOBODY -> break :: else fi
-  :: atomic { DIR(REC(c,1)) == x -> p = 1; take(c, r) } if :: p != NOBODY -> break :: else fi
+  :: atomic { DIR(REC(c,0)) == x && MAY_TAKE(0) -> p = 0; take(c, r) } if :: p != NOBODY -> break :: else fi
+  :: atomic { DIR(REC(c,1)) == x && MAY_TAKE(1) -> p = 1; take(c, r) } if :: p != NOBODY -> break :: else fi
 #if NT > 2
-  :: atomic { DIR(REC(c,2)) == x -> p = 2; take(c, r) } if :: p != NOBODY -> break :: else fi
+  :: atomic { DIR(REC(c,2)) == x && MAY_TAKE(2) -> p = 2; take(c, r) } if :: p != NOBODY -> break :: else fi
 #endif
   :: atomic { NO_WAITER(c,x) -> p = NOBODY } break
   od }
@@ -271,7 +282,7 @@ single:
   poll_timers();
   unlock(c);
 #endif
-  atomic { ready[me] -> ready[me] = 0; onstack[me] = 1; res = result[me]; assert(won[me] && !queued[me]) }
+  atomic { ready[me] -> ready[me] = 0; assert(!holding[me]); onstack[me] = 1; res = result[me]; assert(won[me] && !queued[me]) }
   goto single_out;
 single_no:
   unlock(c);
@@ -308,7 +319,7 @@ multi:
      :: else fi;
   atomic { REC(c,me) = d | MULTI; REC(c2,me) = d2 | MULTI }
   atomic { assert(DRAINED(me)); onstack[me] = 0; post_req[me] = 1 }
-  atomic { ready[me] -> ready[me] = 0; onstack[me] = 1; res = result[me]; assert(won[me]) }
+  atomic { ready[me] -> ready[me] = 0; assert(!holding[me]); onstack[me] = 1; res = result[me]; assert(won[me]) }
 #ifndef M_NOWITHDRAW
   lock(me, c);  REC(c,me) = 0;  unlock(c);
   lock(me, c2); REC(c2,me) = 0; unlock(c2);
@@ -329,7 +340,7 @@ sleep:
 #endif
   if :: res != R_NONE -> STORE(me, A_ST, RUNNING); disarm(); goto done :: else fi;
   atomic { assert(DRAINED(me)); onstack[me] = 0; post_req[me] = 2 }
-  atomic { ready[me] -> ready[me] = 0; onstack[me] = 1; res = result[me]; assert(won[me]) }
+  atomic { ready[me] -> ready[me] = 0; assert(!holding[me]); onstack[me] = 1; res = result[me]; assert(won[me]) }
   STORE(me, A_ST, RUNNING);
   atomic { LOCK_DRAINS(me) && !wheel -> armed[me] = 0 }
 
@@ -392,6 +403,9 @@ inline interrupt(t, r, cpu) {
         fi
 #else
      :: st == PARKING -> state[t] != PARKING
+#ifndef M_HELDGONE
+     :: st == HELD -> state[t] != HELD
+#endif
      :: st == PARKED ->
         if :: atomic { state[t] == PARKED -> state[t] = CLAIMED; win(t, r) } make_ready(t); break
            :: atomic { state[t] != PARKED -> skip }
@@ -464,6 +478,26 @@ proctype canceller() {
 #endif
 }
 
+/* Looks at t's stack at any time, or not at all. */
+proctype holder(byte t) {
+  byte w;
+  if
+  :: atomic { state[t] == PARKED -> state[t] = HELD; assert(!onstack[t]); holding[t] = 1 }
+     atomic { holding[t] = 0; state[t] = PARKED }
+  :: atomic { wait_lock[t] != NOCHAN -> w = wait_lock[t] }
+#ifdef M_HOLDUNLOCKED
+     if :: queued[t] && wait_lock[t] == w -> atomic { assert(!onstack[t]); holding[t] = 1 } holding[t] = 0
+        :: else fi;
+#else
+     atomic { !lk[w] -> lk[w] = 1 }
+     if :: queued[t] && wait_lock[t] == w -> atomic { assert(!onstack[t]); holding[t] = 1 } holding[t] = 0
+        :: else fi;
+     unlock(w);
+#endif
+     w = 0
+  :: skip
+  fi }
+
 proctype other_scope() { epoch++ }           /* the cancellation of somebody else */
 
 proctype closer(byte c) {
@@ -529,6 +563,9 @@ init {
     i = 0;
     do :: i < NT -> run store_buffer(i); run post(i); run timer(i); i++ :: else -> break od;
     i = 0;
+#ifdef HOLD
+    run holder(0);
+#endif
     run store_buffer(CPU_TIMER)
   }
   over == NT;

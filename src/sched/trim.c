@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* Trimming: which stacks are looked at, and when.
+ *
+ * Only the sentry looks, since it has nothing else to do, and only if something has run since the last pass; so an idle process is
+ * looked at once, some time (100 ms) after its last task has run, and then sleeps. While other slots are busy, passes are at least as far apart, and
+ * 100 times as long as the last one took: one percent of one CPU at most, however many stacks there are. Where every slot is always
+ * busy nobody looks.
+ *
+ * A pass goes over
+ *  - the caches of idle slots, which it borrows: the stacks at the front, as many as came back since the last pass;
+ *  - the magazines of the pool that have come since;
+ *  - every stack with a task that began to wait since the last pass. The task is held (weft__hold) while memory goes. One that waits
+ *    for its children cannot be held, and keeps its memory.
+ * The worker stops in the middle when it is wanted, and goes on another time.
+ *
+ *  T1  A task's time of waiting is its slot's clock, which may be late. Whatever begins to wait later has a time that is not before the
+ *      earliest clock of all slots at the beginning of the pass: that is where the next pass begins.
+ *  T2  A borrowed slot is not idle: who makes work meanwhile wakes nobody for it. So its return is followed by a barrier and another
+ *      look at the queues, as when a worker gives up its slot.
+ *
+ * Rejected: noting the depth at each switch (the deepest point is in between, in user code); doing it when a task parks (a system call
+ * with a channel's lock held, for tasks that go on a microsecond later); a thread of its own (a wake-up more). */
+#include "sched/trim.h"
+
+#include "sched/idle.h"
+#include "time/clock.h"
+
+enum { COST = 100 };
+int64_t weft__trim_later = 100 * WEFT_MS;
+
+static struct {
+    weft__lock lock; /* only tried: who finds it taken leaves it to the other */
+    uint64_t picks;  /* of all slots, when the last pass began; the rest under lock as well */
+    int64_t due;     /* 0 = not set */
+    int64_t earliest;
+    bool running;
+    int64_t spent;             /* on this pass */
+    int64_t since, next_since; /* T1 */
+    int slot;                  /* the next one to borrow */
+    weft__stack_walk walk;
+} trim;
+
+void weft__trim_open(void) {
+    memset(&trim, 0, sizeof trim);
+}
+
+static uint64_t all_picks(void) {
+    uint64_t sum = 0;
+    for (int i = 0; i < weft__rt.slots; i++) sum += weft__load(&weft__rt.slot[i].picks, relaxed); /* a hint */
+    return sum;
+}
+
+int64_t weft__trim_due(int64_t now) {
+    int64_t due = INT64_MAX;
+    if (weft__stack_measuring || !weft__lock_take_once(&trim.lock)) return due;
+    if (trim.running || all_picks() != trim.picks) {
+        if (!trim.due) trim.due = now + weft__trim_later > trim.earliest ? now + weft__trim_later : trim.earliest;
+        due = trim.due;
+    }
+    weft__lock_leave(&trim.lock);
+    return due;
+}
+
+/* ---- a pass ---- */
+
+static void begin(void) {
+    trim.running = true;
+    trim.spent = 0;
+    trim.picks = all_picks();
+    trim.since = trim.next_since;
+    trim.next_since = weft__clock_now();
+    for (int i = 0; i < weft__rt.slots; i++) {
+        int64_t now = weft__load(&weft__rt.slot[i].now, relaxed); /* T1 */
+        if (now < trim.next_since) trim.next_since = now;
+    }
+    trim.slot = 0;
+    trim.walk = (weft__stack_walk){0};
+}
+
+static bool wanted(void *worker) {
+    weft__worker *w = worker;
+    return weft__load(&w->wake, relaxed) || weft__load(&w->given, relaxed) ||
+           weft__load(&weft__rt.stopping, relaxed); /* hints */
+}
+
+static bool trim_caches(weft__worker *w) {
+    for (; trim.slot < weft__rt.slots; trim.slot++) {
+        weft__slot *s = &weft__rt.slot[trim.slot];
+        uint64_t given = weft__load(&s->given, relaxed); /* ours once it is borrowed; a hint before */
+        if (given == s->trimmed || !weft__idle_borrow(s)) continue;
+        given = weft__load(&s->given, relaxed);
+        uint64_t n = given - s->trimmed;
+        bool all = weft__stack_cache_trim(&s->stacks, n < UINT32_MAX ? (uint32_t)n : UINT32_MAX, wanted, w);
+        if (all) s->trimmed = given;
+        weft__idle_return(s); /* T2 */
+        if (!all) return false;
+    }
+    return true;
+}
+
+/* Some of it, while nobody can resume the task. With one slot a task parks with the object's lock released already (R4 in runq.h): there the slot has to
+ * be idle as well. */
+static bool trim_held(weft__stack *st, weft__task *t, weft__stack_depth *depth) {
+    bool more = false;
+    if (!weft__rt.many && !weft__idle_borrow(&weft__rt.slot[0])) return false;
+    weft__lock *held = weft__hold(&t->b);
+    if (held) {
+        more = weft__stack_trim(st, t->sp, depth);
+        weft__unhold(&t->b, held);
+    }
+    if (!weft__rt.many) weft__idle_return(&weft__rt.slot[0]); /* T2 */
+    return more;
+}
+
+/* Its memory is the pool's for as long as workers run, whatever becomes of the task. */
+static void trim_task(weft__stack *st) {
+    weft__task *t = weft__stack_head(st);
+    weft__stack_depth depth;
+    bool more = true;
+    if (!weft__load(&t->alive, acquire) || weft__load(&t->b.since, relaxed) < trim.since) return; /* hints */
+    if (!weft__stack_is_deep(st, &depth)) return;
+    while (more) more = trim_held(st, t, &depth);
+}
+
+static bool trim_tasks(weft__worker *w) {
+    weft__stack *st;
+    while (!wanted(w)) {
+        if (!(st = weft__stack_next(&trim.walk))) return true;
+        trim_task(st);
+    }
+    return false;
+}
+
+void weft__trim(weft__worker *w, int64_t now) {
+    if (!weft__lock_take_once(&trim.lock)) return;
+    if (trim.due && trim.due <= now) {
+        if (!trim.running) begin();
+        bool done = trim_caches(w) && weft__stack_pool_trim(wanted, w) && trim_tasks(w);
+        int64_t end = weft__os_now();
+        trim.spent += end - now;
+        trim.running = !done;
+        trim.due = 0;
+        trim.earliest = end + (done && weft__trim_later ? COST * trim.spent : 0);
+    }
+    weft__lock_leave(&trim.lock);
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT */
+/* fork and exit: what a child of a process with a running runtime may do, and what the rest says. */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/common.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NO_THREADS_AFTER_FORK 1
+#endif
+#endif
+#ifndef NO_THREADS_AFTER_FORK
+#define NO_THREADS_AFTER_FORK 0 /* ThreadSanitizer starts no thread in such a child */
+#endif
+
+/* All other threads of this process sleep: none is inside the allocator. */
+static bool others_sleep(void *arg) {
+    DIR *d = opendir("/proc/self/task");
+    bool all = d != NULL;
+    (void)arg;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[300], state = 'S';
+        snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
+        FILE *f = e->d_name[0] == '.' || atoi(e->d_name) == (int)gettid() ? NULL : fopen(path, "re");
+        if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 'S'; /* it has just ended */
+        if (f) fclose(f);
+        all = all && state == 'S';
+    }
+    if (d) closedir(d);
+    return all;
+}
+
+/* fn(arg) in a child that is forked here and now, with all threads running; it must exit with what fn returns, `want`. */
+static void in_child(int (*fn)(void *), void *arg, int want, const char *what) {
+    fflush(NULL);
+    if (test_slow_tools() == 10)
+        test_until(others_sleep, NULL); /* the sanitizers' allocators do not survive the fork otherwise */
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(test_slow_tools() > 1 ? 300 : 30); /* a hang ends with SIGALRM */
+        _exit(fn(arg));
+    }
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) CHECK_EQ(errno, EINTR);
+    CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == want, "%s: status 0x%x", what, (unsigned)status);
+}
+
+static weft_chan *filled, *silent;
+static weft_task *waiting;
+static weft_scope open_scope;
+
+/* A thread of the child calls everything that needs a runtime, or somebody on the other side. */
+static int call_everything(void *arg) {
+    (void)arg;
+    weft_task *t = NULL;
+    weft_stats st, zero;
+    weft_scope s;
+    int v = 0, result = 0;
+    memset(&zero, 0, sizeof zero);
+    weft_stats_get(&st);
+    CHECK(memcmp(&st, &zero, sizeof st) == 0);
+    CHECK_EQ(weft_go(return_int, NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_task_start(&t, return_int, NULL, NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_block_on(return_int, NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), WEFT_ETERMINATED);
+    CHECK_EQ(weft_self(), 0);
+    weft_yield();
+    CHECK_EQ(weft_chan_recv(silent, &v, WEFT_FOREVER), WEFT_ECLOSED); /* nobody will ever send */
+    CHECK_EQ(weft_chan_send(silent, &v, WEFT_FOREVER), WEFT_ECLOSED);
+    CHECK_EQ(weft_chan_recv(filled, &v, WEFT_FOREVER), 0); /* what is in it is there */
+    CHECK_EQ(v, 17);
+    CHECK_EQ(weft_select(WEFT_FOREVER, weft_on_recv(filled, &v, NULL), weft_on_recv(silent, &v, NULL)), WEFT_ECLOSED);
+    CHECK_EQ(weft_task_join(waiting, &result, WEFT_FOREVER), 0);
+    CHECK_EQ(result, WEFT_ETERMINATED);
+    CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, return_int, NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_scope_end(&s), WEFT_ETERMINATED);
+    weft_chan *c = weft_chan_new(sizeof v, 1);
+    CHECK(c);
+    CHECK_EQ(weft_chan_send(c, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_chan_recv(c, &v, WEFT_FOREVER), 0);
+    weft_chan_unref(c);
+    weft_chan_unref(silent);
+    weft_chan_unref(filled);
+    return 21;
+}
+
+static int recv_silent(void *arg) {
+    (void)arg;
+    return weft_chan_recv(silent, NULL, WEFT_FOREVER);
+}
+
+static void start_with_objects(int workers) {
+    int v = 17;
+    CHECK_EQ(set_up(workers), 0);
+    silent = weft_chan_new(sizeof(int), 0);
+    filled = weft_chan_new(sizeof(int), 1);
+    CHECK_EQ(weft_chan_send(filled, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_task_start(&waiting, recv_silent, NULL, NULL), 0);
+    for (int i = 0; i < 50; i++) CHECK_EQ(weft_go(recv_silent, NULL), 0);
+}
+
+static void stop_with_objects(void) {
+    int v;
+    weft_task_cancel(waiting);
+    CHECK_EQ(weft_task_join(waiting, &v, WEFT_FOREVER), 0); /* all is well in the parent */
+    CHECK_EQ(v, WEFT_ECANCELED);
+    CHECK_EQ(weft_chan_recv(filled, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    weft_chan_unref(silent);
+    weft_chan_unref(filled);
+}
+
+TEST(fork, in_the_child_there_is_no_runtime_and_every_call_says_so) {
+    EACH_WORKERS(w) {
+        start_with_objects(w);
+        in_child(call_everything, NULL, 21, "calls in the child");
+        stop_with_objects();
+    }
+}
+
+static int end_the_scope(void *arg) {
+    (void)arg;
+    CHECK_EQ(weft_cancelled(), 1);
+    CHECK_EQ(weft_cancel_cause(), WEFT_ETERMINATED);
+    CHECK_EQ(weft_sleep(WEFT_FOREVER), WEFT_ECANCELED);
+    CHECK_EQ(weft_scope_end(&open_scope), WEFT_ETERMINATED);
+    CHECK_EQ(weft_cancelled(), 0);
+    return 22;
+}
+
+TEST(fork, a_scope_that_was_open_is_cancelled_and_empty_in_the_child) {
+    EACH_WORKERS(w) {
+        weft_scope_opts o = {.deadline = weft_after(HOUR), .on_error = WEFT_KEEP_GOING};
+        CHECK_EQ(set_up(w), 0);
+        weft_scope_begin(&open_scope, &o);
+        for (int i = 0; i < 20; i++) CHECK_EQ(weft_spawn(&open_scope, wait_for_ever, NULL), 0);
+        in_child(end_the_scope, NULL, 22, "scope in the child");
+        weft_scope_cancel(&open_scope);
+        CHECK_EQ(weft_scope_end(&open_scope), 0);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+}
+
+static int work(void *arg) {
+    weft_scope s;
+    weft_chan *c = weft_chan_new(sizeof(int), 0);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 100; i++) CHECK_EQ(weft_spawn(&s, return_int, as_arg(i)), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(weft_chan_recv(c, NULL, weft_after(WEFT_MS)), WEFT_ETIMEDOUT);
+    weft_chan_unref(c);
+    return (int)(intptr_t)arg;
+}
+
+static int start_afresh(void *arg) {
+    for (int i = 0; i < 3; i++) CHECK_EQ(run_on(1 + i, work, as_arg(5)), 5);
+    int generation = (int)(intptr_t)arg;
+    if (generation == 0) return 23;
+    CHECK_EQ(set_up(2), 0);
+    in_child(start_afresh, as_arg(generation - 1), 23, "a grandchild");
+    CHECK_EQ(weft_block_on(work, as_arg(6)), 6);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    return 23;
+}
+
+TEST(fork, a_child_of_a_plain_thread_may_start_a_runtime_of_its_own) {
+    if (NO_THREADS_AFTER_FORK) test_skip("the tool starts no threads in such a child");
+    EACH_WORKERS(w) {
+        start_with_objects(w);
+        in_child(start_afresh, as_arg(2), 23, "a runtime in the child");
+        stop_with_objects();
+    }
+}
+
+static int run_before(void *arg) {
+    (void)arg;
+    return run_on(2, work, as_arg(9));
+}
+
+TEST(fork, before_the_start_and_after_the_stop_it_is_nothing_special) {
+    in_child(run_before, NULL, 9, "before");
+    CHECK_EQ(run_on(2, work, as_arg(8)), 8);
+    in_child(run_before, NULL, 9, "after");
+}
+
+/* ---- in a task ---- */
+
+static int exec_true(void *arg) {
+    (void)arg;
+    execl("/bin/true", "true", (char *)NULL);
+    return 1;
+}
+
+static int call_start(void *arg) {
+    (void)arg;
+    weft_task *t;
+    CHECK_EQ(weft_start(NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), WEFT_ETERMINATED);
+    CHECK_EQ(weft_block_on(return_int, NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_task_start(&t, return_int, NULL, NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_self(), 0);
+    return 24;
+}
+
+static int call_exit(void *arg) {
+    (void)arg;
+    exit(25);
+}
+
+static int fork_in_task(void *arg) {
+    (void)arg;
+    in_child(exec_true, NULL, 0, "exec");
+    in_child(return_int, as_arg(3), 3, "_exit");
+    in_child(call_exit, NULL, 25, "exit");
+    in_child(call_start, NULL, 24, "start");
+    return work(as_arg(0));
+}
+
+TEST(fork, a_child_of_a_task_may_exec_or_exit) { run_each(fork_in_task); }
+
+static int yields(void *arg) { return weft_yield(), (int)(intptr_t)arg; }
+static int sends(void *arg) {
+    (void)arg;
+    return weft_chan_send(silent, NULL, WEFT_FOREVER);
+}
+
+/* The child of this task goes on as if it were the task: what it does then is in *arg. */
+static int fork_and_go_on(void *arg) {
+    weft_fn *then = *(weft_fn **)arg;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(30);
+        return then ? then(NULL) : 0; /* without: returns from the task */
+    }
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) CHECK_EQ(errno, EINTR);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? 42 : 1;
+}
+
+static int run_fork_and_go_on(void *arg) {
+    silent = weft_chan_new(0, 0);
+    return run_on(2, fork_and_go_on, arg);
+}
+
+TEST(fork, a_child_of_a_task_that_goes_on_is_told) {
+    weft_fn *then[] = {yields, sends, NULL};
+    for (size_t i = 0; i < COUNT(then); i++) {
+        struct test_child c;
+        test_child(run_fork_and_go_on, &then[i], &c);
+        CHECK_MSG(c.exit_code == 42, "case %zu: exit %d, signal %d:\n%s", i, c.exit_code, c.signal, c.out);
+        CHECK_MSG(strstr(c.out, "weft: a task forked, and its child process"), "case %zu: %s", i, c.out);
+    }
+}
+
+/* ---- in the middle of everything ---- */
+
+static weft_chan *busy;
+static atomic_int enough;
+
+static int send_for_ever(void *arg) {
+    int v = 1;
+    (void)arg;
+    while (!atomic_load(&enough) && weft_chan_send(busy, &v, WEFT_FOREVER) == 0) continue;
+    return 0;
+}
+
+static int spawn_for_ever(void *arg) {
+    (void)arg;
+    while (!atomic_load(&enough)) {
+        weft_scope s;
+        weft_task *t = NULL;
+        weft_chan *c = weft_chan_new(8, 8);
+        weft_scope_begin(&s, NULL);
+        for (int i = 0; i < 20; i++) (void)weft_spawn(&s, yields, NULL);
+        (void)weft_scope_end(&s);
+        if (weft_task_start(&t, return_int, NULL, NULL) == 0) CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0);
+        weft_chan_unref(c);
+    }
+    return 0;
+}
+
+static void *recv_for_ever(void *arg) {
+    int v;
+    (void)arg;
+    while (weft_chan_recv(busy, &v, WEFT_FOREVER) == 0) (void)weft_block_on(return_int, NULL);
+    return NULL;
+}
+
+/* Locks are held, lists are half done: nothing of that may hold up the child. */
+static int use_in_child(void *arg) {
+    int v, rc;
+    while ((rc = weft_chan_recv(busy, &v, WEFT_FOREVER)) == 0) continue;
+    CHECK_EQ(rc, WEFT_ECLOSED);
+    CHECK_EQ(weft_chan_send(busy, &v, WEFT_FOREVER), WEFT_ECLOSED);
+    weft_chan_unref(busy);
+    CHECK_EQ(weft_go(return_int, NULL), WEFT_ETERMINATED);
+    for (int i = 0; i < 300; i++) CHECK(weft_chan_new(8, 8));
+    if (arg && !NO_THREADS_AFTER_FORK) CHECK_EQ(run_on(2, work, as_arg(4)), 4);
+    return 26;
+}
+
+TEST_T(fork, a_child_never_waits_for_a_thread_that_it_does_not_have, 120) {
+    if (test_slow_tools() == 10) test_skip("the sanitizers' own locks do not survive such a fork");
+    EACH_WORKERS(w) {
+        pthread_t t[2];
+        atomic_store(&enough, 0);
+        CHECK_EQ(set_up(w), 0);
+        busy = weft_chan_new(sizeof(int), 4);
+        for (int i = 0; i < 4; i++) CHECK_EQ(weft_go(i % 2 ? send_for_ever : spawn_for_ever, NULL), 0);
+        for (size_t i = 0; i < COUNT(t); i++) CHECK_EQ(pthread_create(&t[i], NULL, recv_for_ever, NULL), 0);
+        for (long i = test_scale(100, 10); i > 0; i--) in_child(use_in_child, as_arg(i % 4 == 0), 26, "use");
+        atomic_store(&enough, 1);
+        CHECK_EQ(weft_chan_close(busy), 0);
+        for (size_t i = 0; i < COUNT(t); i++) pthread_join(t[i], NULL);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+        weft_chan_unref(busy);
+    }
+}
+
+/* ---- exit ---- */
+
+static void at_exit(void) { printf("at exit\n"); }
+
+static int exit_task(void *arg) {
+    (void)arg;
+    weft_yield();
+    exit(27);
+}
+
+/* Others wait, run and compute meanwhile. */
+static int exit_among_others(void *arg) {
+    (void)arg;
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_go(i % 2 ? wait_for_ever : spawn_for_ever, NULL), 0);
+    CHECK_EQ(weft_go(exit_task, NULL), 0);
+    return weft_sleep(WEFT_FOREVER);
+}
+
+static int run_exit(void *arg) {
+    atexit(at_exit);
+    return run_on((int)(intptr_t)arg, exit_among_others, NULL);
+}
+
+TEST(fork, exit_in_a_task_ends_the_process) {
+    EACH_WORKERS(w) {
+        struct test_child c;
+        test_child(run_exit, as_arg(w), &c);
+        CHECK_MSG(c.exit_code == 27 && !c.hung, "exit %d, signal %d:\n%s", c.exit_code, c.signal, c.out);
+        CHECK_MSG(strstr(c.out, "at exit"), "%s", c.out);
+    }
+}
+
+static int run_main_exit(void *arg) {
+    CHECK_EQ(set_up((int)(intptr_t)arg), 0);
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_go(i % 2 ? wait_for_ever : spawn_for_ever, NULL), 0);
+    atexit(at_exit);
+    return 28; /* from main, with everything running */
+}
+
+TEST(fork, exit_beside_a_running_runtime_ends_the_process) {
+    EACH_WORKERS(w) {
+        struct test_child c;
+        test_child(run_main_exit, as_arg(w), &c);
+        CHECK_MSG(c.exit_code == 28 && !c.hung, "exit %d, signal %d:\n%s", c.exit_code, c.signal, c.out);
+    }
+}
+
+static void stop_at_exit(void) { printf("stop gives %d\n", weft_stop(WEFT_FOREVER)); }
+
+static int run_stop_at_exit(void *arg) {
+    (void)arg;
+    CHECK_EQ(set_up(2), 0);
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_go(wait_for_ever, NULL), 0);
+    atexit(stop_at_exit);
+    return 29;
+}
+
+TEST(fork, a_runtime_may_be_stopped_at_exit) {
+    struct test_child c;
+    test_child(run_stop_at_exit, NULL, &c);
+    CHECK_MSG(c.exit_code == 29 && strstr(c.out, "stop gives 0"), "exit %d, signal %d:\n%s", c.exit_code, c.signal, c.out);
+}
