@@ -175,12 +175,22 @@ static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
     if (w->searching) {
         w->searching = false;
         weft__sub(&weft__rt.searching, 1, seq_cst); /* before looking at the queues; pairs with weft__wake_wanted */
-        if (weft__load(&weft__rt.idle, relaxed) > 0) {
-            weft__heavy_barrier(); /* pairs with the light barrier there */
+        int32_t idle = weft__load(&weft__rt.idle, relaxed);
+        if (idle > 0) {
+            if (idle < weft__rt.slots - 1)
+                weft__heavy_barrier(); /* pairs with the light barrier there */
+            else
+                atomic_thread_fence(memory_order_seq_cst); /* pairs with weft__work_injected: nobody else has a slot */
             if (weft__idle_work_waits(s, 1)) weft__work_made(s);
         }
     }
     return k;
+}
+
+/* A timer of the slot comes within the time that a worker searches: sleeping until then would cost more than looking for it. */
+static bool timer_soon(weft__slot *s) {
+    int64_t next = weft__wheel_next(&s->wheel);
+    return next != INT64_MAX && weft__rt.search > 0 && !weft__clock_is_fake() && next - weft__os_now() < weft__rt.search;
 }
 
 weft__work weft__find_work(weft__worker *w) {
@@ -193,6 +203,7 @@ weft__work weft__find_work(weft__worker *w) {
             bool young = false;
             if (run_timers_of_others(s)) continue;
             if ((k = search(w, s, &young))) return found(w, s, k);
+            if (timer_soon(s)) continue;
             if (young) {
                 weft__idle_nap(w);
                 continue;

@@ -39,6 +39,7 @@ enum {
     QUIET_NAPS = 2,            /* naps after everything has become idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
+    GRACE = 500 * 1000,        /* ns that an owner at work may be late with its timers before the sentry runs them */
 };
 
 static struct {
@@ -48,7 +49,8 @@ static struct {
     weft__worker *sentry;
     int64_t until; /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;     /* the sentry does not nap */
-    int64_t retry; /* no thread could be started: not again before then */
+    int64_t watched; /* when the owners' rounds were looked at */
+    int64_t retry;   /* no thread could be started: not again before then */
 } idle;
 
 /* ---- lists; under the lock ---- */
@@ -201,13 +203,33 @@ void weft__work_injected(void) {
 
 /* ---- sleeping ---- */
 
+/* Lately the slot's owner has made so many rounds that it sees to its timers itself. */
+static bool lively(weft__slot *v) {
+    if (!weft__load(&v->owner, relaxed)) return false;                          /* a hint */
+    uint32_t rounds = weft__load(&v->picks, relaxed) - weft__load(&v->seen, relaxed); /* hints: the owner's, the sentry's */
+    return rounds >= WEFT_GLOBAL_EVERY;
+}
+
+/* When the sentry is to look after a timer: at its moment, or some time later if the slot's owner is likely to. */
 static int64_t earliest_timer(void) {
     int64_t first = weft__wheel_next(&weft__rt.outside);
     for (int i = 0; i < weft__rt.slots; i++) {
-        int64_t next = weft__wheel_next(&weft__rt.slot[i].wheel);
+        weft__slot *v = &weft__rt.slot[i];
+        int64_t next = weft__wheel_next(&v->wheel);
+        if (next < INT64_MAX - GRACE && lively(v)) next += GRACE;
         if (next < first) first = next;
     }
     return first;
+}
+
+/* Begins to count the owners' rounds anew, now and then. Under the lock. */
+static void watch_owners(int64_t now) {
+    if (now - idle.watched < GRACE) return;
+    idle.watched = now;
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__slot *v = &weft__rt.slot[i];
+        weft__store(&v->seen, weft__load(&v->picks, relaxed), relaxed); /* hints, as in lively */
+    }
 }
 
 /* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
@@ -216,6 +238,7 @@ static int64_t sleep_until(weft__worker *w) {
     weft__lock_take(&idle.lock);
     int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
+    if (!weft__load(&weft__rt.idle, relaxed)) timer = INT64_MAX; /* no slot to run it with: whoever gives one up looks again */
     if (w->idle_prev && (!idle.sentry || timer < idle.until)) idle.sentry = w;
     if (idle.sentry != w) {
         weft__lock_leave(&idle.lock);
@@ -233,6 +256,7 @@ static int64_t sleep_until(weft__worker *w) {
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
     idle.until = until;
+    watch_owners(now);
     weft__lock_leave(&idle.lock);
     return until == INT64_MAX ? 0 : until;
 }
