@@ -104,7 +104,8 @@ static bool run_timers_of_others(weft__slot *s) {
     int fired = 0;
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *v = &weft__rt.slot[i];
-        if (v != s && weft__wheel_next(&v->wheel) <= now) fired += weft__wheel_run(&v->wheel, now, TIMERS_AT_ONCE, s);
+        if (v == s || weft__wheel_busy(&v->wheel)) continue; /* somebody is at it */
+        if (weft__idle_timer(v) <= now) fired += weft__wheel_run(&v->wheel, now, TIMERS_AT_ONCE, s);
     }
     return fired > 0;
 }

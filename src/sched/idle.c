@@ -47,8 +47,8 @@ static struct {
     weft__slot *slots;     /* idle slots */
     weft__worker *workers; /* idle workers, the last to sleep first */
     weft__worker *sentry;
-    int64_t until; /* the sentry sleeps until then, INT64_MAX = for ever */
-    bool deep;     /* the sentry does not nap */
+    int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
+    bool deep;       /* the sentry does not nap */
     int64_t watched; /* when the owners' rounds were looked at */
     int64_t retry;   /* no thread could be started: not again before then */
 } idle;
@@ -205,18 +205,20 @@ void weft__work_injected(void) {
 
 /* Lately the slot's owner has made so many rounds that it sees to its timers itself. */
 static bool lively(weft__slot *v) {
-    if (!weft__load(&v->owner, relaxed)) return false;                          /* a hint */
+    if (!weft__load(&v->owner, relaxed)) return false;                                /* a hint */
     uint32_t rounds = weft__load(&v->picks, relaxed) - weft__load(&v->seen, relaxed); /* hints: the owner's, the sentry's */
     return rounds >= WEFT_GLOBAL_EVERY;
 }
 
-/* When the sentry is to look after a timer: at its moment, or some time later if the slot's owner is likely to. */
+int64_t weft__idle_timer(weft__slot *v) {
+    int64_t next = weft__wheel_next(&v->wheel);
+    return next < INT64_MAX - GRACE && lively(v) ? next + GRACE : next;
+}
+
 static int64_t earliest_timer(void) {
     int64_t first = weft__wheel_next(&weft__rt.outside);
     for (int i = 0; i < weft__rt.slots; i++) {
-        weft__slot *v = &weft__rt.slot[i];
-        int64_t next = weft__wheel_next(&v->wheel);
-        if (next < INT64_MAX - GRACE && lively(v)) next += GRACE;
+        int64_t next = weft__idle_timer(&weft__rt.slot[i]);
         if (next < first) first = next;
     }
     return first;

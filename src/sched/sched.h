@@ -112,10 +112,11 @@ struct weft__slot {
     uint64_t last_id;
     weft__cache fresh;
     weft__cache chans;
+    weft__cache alarms;
     weft__stack_cache stacks;
     /* Written by the owner, read by thieves and counters. */
     _Atomic uint32_t picks;
-    _Atomic uint32_t seen; /* picks when the sentry looked last; the sentry's */
+    _Atomic uint32_t seen;          /* picks when the sentry looked last; the sentry's */
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
     _Atomic uint64_t taken, given;  /* stacks, for tasks; for the stats */
     _Atomic int64_t now;            /* the clock when it was last looked at */

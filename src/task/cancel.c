@@ -62,9 +62,10 @@ void weft__block_link(weft__block *b) {
     weft__scope *home = b->home;
     list_up(home);
     weft__lock_take(&home->lock);
-    b->prev = NULL;
-    b->next = home->blocks;
-    if (b->next) b->next->prev = b;
+    weft__block *first = home->blocks;
+    weft__store(&b->prev, NULL, relaxed); /* all four under home's lock */
+    weft__store(&b->next, first, relaxed);
+    if (first) weft__store(&first->prev, b, relaxed);
     home->blocks = b;
     weft__lock_leave(&home->lock);
     b->linked = WEFT_LINK_LIST;
@@ -73,11 +74,12 @@ void weft__block_link(weft__block *b) {
 void weft__block_unlink(weft__block *b) {
     weft__scope *home = b->home;
     weft__lock_take(&home->lock);
-    if (b->next) b->next->prev = b->prev;
-    if (b->prev)
-        b->prev->next = b->next;
+    weft__block *next = weft__load(&b->next, relaxed), *prev = weft__load(&b->prev, relaxed); /* under home's lock */
+    if (next) weft__store(&next->prev, prev, relaxed);
+    if (prev)
+        weft__store(&prev->next, next, relaxed);
     else
-        home->blocks = b->next;
+        home->blocks = next;
     weft__lock_leave(&home->lock);
 }
 
@@ -88,7 +90,7 @@ static void interrupt_all(weft__scope *s, int cause, weft__slot *slot) {
     int32_t none = 0;
     (void)weft__cas(&s->cause, &none, cause, acq_rel);             /* pairs with weft__scope_cause */
     if (s->owner) weft__interrupt(s->owner, WEFT_ECANCELED, slot); /* the opener's own code is inside */
-    for (weft__block *b = s->blocks; b; b = b->next) weft__interrupt(b, WEFT_ECANCELED, slot);
+    for (weft__block *b = s->blocks; b; b = weft__load(&b->next, relaxed)) weft__interrupt(b, WEFT_ECANCELED, slot);
 }
 
 /* Everybody below `top`, in pre-order, with the locks of the path held (S4) and without recursion. */

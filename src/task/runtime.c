@@ -103,6 +103,7 @@ static void close_slots(void) {
         weft__add(&weft__rt.foreign_done, weft__load(&s->done, relaxed), relaxed);
         weft__cache_flush(&weft__rt.fresh_slab, &s->fresh);
         weft__cache_flush(&weft__chan_slab, &s->chans);
+        weft__cache_flush(&weft__alarm_slab, &s->alarms);
         weft__stack_cache_flush(&s->stacks);
     }
     weft__vm_release(weft__rt.slot, slots_bytes());

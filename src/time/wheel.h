@@ -31,6 +31,7 @@ struct weft__timer {
     /* Runs once, when the moment has come, under the wheel's lock; `ctx` is what weft__wheel_run was given. */
     void (*fire)(weft__timer *t, void *ctx);
     weft__wheel *wheel; /* the wheel it was added to last */
+    void *near;         /* what its function will touch, or NULL: fetched ahead when its moment comes near */
 };
 
 #define WEFT_WHEEL_BITS 6    /* 64 buckets a level: one word says which are used */
@@ -63,6 +64,11 @@ int weft__wheel_run(weft__wheel *w, int64_t now, int max, void *ctx);
 /* A moment not after the earliest timer (exact enough to sleep until it and run again); INT64_MAX = none. Without the lock. */
 WEFT_INLINE int64_t weft__wheel_next(weft__wheel *w) {
     return weft__load(&w->next, acquire); /* pairs with the release stores in wheel.c */
+}
+
+/* Somebody holds its lock at this moment; a hint. */
+WEFT_INLINE bool weft__wheel_busy(weft__wheel *w) {
+    return weft__load(&w->lock.held, relaxed);
 }
 
 /* Dies if an invariant of the essay is broken; walks everything. Debug builds only. */
