@@ -91,11 +91,17 @@ static weft__work steal(weft__slot *s, bool *young) {
 
 /* ---- timers ---- */
 
+static int run_wheel(weft__slot *s, weft__wheel *w, int64_t now) {
+    int fired = weft__wheel_run(w, now, TIMERS_AT_ONCE, s);
+    if (s->due) weft__timers_due(s, w);
+    return fired;
+}
+
 static void run_timers(weft__slot *s) {
     int64_t now = weft__clock_now();
     weft__store(&s->now, now, relaxed); /* a hint for `since` */
-    if (weft__wheel_next(&s->wheel) <= now) weft__wheel_run(&s->wheel, now, TIMERS_AT_ONCE, s);
-    if (weft__wheel_next(&weft__rt.outside) <= now) weft__wheel_run(&weft__rt.outside, now, TIMERS_AT_ONCE, s);
+    if (weft__wheel_next(&s->wheel) <= now) run_wheel(s, &s->wheel, now);
+    if (weft__wheel_next(&weft__rt.outside) <= now) run_wheel(s, &weft__rt.outside, now);
 }
 
 /* Timers of slots whose owners have not looked at them: a task there computes, or nobody holds the slot. */
@@ -105,7 +111,7 @@ static bool run_timers_of_others(weft__slot *s) {
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *v = &weft__rt.slot[i];
         if (v == s || weft__wheel_busy(&v->wheel)) continue; /* somebody is at it */
-        if (weft__idle_timer(v) <= now) fired += weft__wheel_run(&v->wheel, now, TIMERS_AT_ONCE, s);
+        if (weft__idle_timer(v) <= now) fired += run_wheel(s, &v->wheel, now);
     }
     return fired > 0;
 }

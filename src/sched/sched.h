@@ -72,6 +72,7 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
+    void *timer_fn;     /* a timer's function that this task calls, which must not wait; NULL: none */
     weft__fresh *inner; /* a child that runs inside this one's weft_scope_end; NULL: none */
     void *fake;         /* sanitizer's state while it does not run */
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
@@ -107,6 +108,7 @@ struct weft__slot {
     uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
     uint32_t deque_top_seen;
+    uint32_t due;        /* timers of users that the run of a wheel has found due */
     weft__work burst_by; /* who made the last storm */
     uint64_t burst_id;
     uint64_t last_id;
@@ -185,8 +187,9 @@ struct weft__rt {
     /* Read often, written seldom. */
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
-    uint64_t id_step; /* slots + 1 */
-    bool many;        /* more than one slot: somebody may steal */
+    uint64_t id_step;    /* slots + 1 */
+    uint64_t generation; /* of the runtime: 1, 2, … */
+    bool many;           /* more than one slot: somebody may steal */
     int size_class;
     int max_threads;
     int64_t search;

@@ -60,6 +60,8 @@ static void list_up(weft__scope *s) {
 
 void weft__block_link(weft__block *b) {
     weft__scope *home = b->home;
+    weft__task *t = weft__container(b, weft__task, b);
+    if (t->timer_fn) weft__timer_must_not_wait(t, "an operation that parks"); /* timer.c sends all first waits here */
     list_up(home);
     weft__lock_take(&home->lock);
     weft__block *first = home->blocks;

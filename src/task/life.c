@@ -28,6 +28,7 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     weft__task *t = weft__stack_head(st);
     t->stack = st;
     t->inner = NULL;
+    t->timer_fn = NULL;
     become(s, t, f);
     weft__store(&s->taken, weft__load(&s->taken, relaxed) + 1, relaxed); /* a counter */
     weft__store(&t->alive, true, release);                               /* pairs with the acquire in dump.c */
