@@ -48,14 +48,38 @@ void weft__scope_unlist(weft__scope *s) {
     weft__lock_leave(&at->lock);
 }
 
-/* The scope and those around it, outermost first: who sees a scope listed may rely on those around it being listed too. Never two
- * locks at once (S4), and no recursion: scopes may be nested deeper than a stack is. The root needs no list of them. */
-static void list_up(weft__scope *s) {
-    while (s->parent != &weft__root && !weft__load(&s->listed, acquire)) { /* pairs with the release in weft__scope_list */
-        weft__scope *x = s;
-        while (x->parent->parent != &weft__root && !weft__load(&x->parent->listed, acquire)) x = x->parent;
-        weft__scope_list(x);
+/* Not listed yet, and not directly below the root, which needs no list of them. */
+static bool unlisted(const weft__scope *s) {
+    return s->parent != &weft__root && !weft__load(&s->listed, acquire); /* pairs with the release in weft__scope_list */
+}
+
+enum { PATH = 64 }; /* scopes remembered on the way up: half a kilobyte of stack */
+
+/* The scope and those around it, outermost first, PATH at a time. */
+static void list_path(weft__scope *s) {
+    while (unlisted(s)) {
+        weft__scope *path[PATH];
+        size_t n = 0;
+        for (weft__scope *x = s; unlisted(x); x = x->parent) path[n++ % PATH] = x;
+        for (size_t k = n < PATH ? n : PATH; k > 0; k--) weft__scope_list(path[--n % PATH]);
     }
+}
+
+/* The scope and those around it, outermost first: who sees a scope listed may rely on those around it being listed too. Never two
+ * locks at once (S4), and no recursion: scopes may be nested deeper than a stack is. The way up is cut into up to PATH pieces of
+ * equal length, so that the cost is linear up to PATH * PATH scopes. (Climbing for each: 10,000 nested ones took two seconds.) */
+static void list_up(weft__scope *s) {
+    weft__scope *mark[PATH];
+    size_t marks = 0, step = 1, i = 0;
+    for (weft__scope *x = s; unlisted(x); x = x->parent, i++) {
+        if (i % step) continue;
+        if (marks == PATH) { /* every second one stays; PATH is even, so this one is on the new grid too */
+            for (marks = 0; marks < PATH / 2; marks++) mark[marks] = mark[2 * marks];
+            step *= 2;
+        }
+        mark[marks++] = x;
+    }
+    while (marks) list_path(mark[--marks]);
 }
 
 void weft__block_link(weft__block *b) {
