@@ -98,15 +98,18 @@ static bool take_out(weft__wheel *w, timer *t) {
 /* Takes the lock of the wheel it is to hang in: the one that is wanted, except while its function runs, which stays where it is. */
 static weft__wheel *lock_for_start(timer *t, uint64_t want) {
     for (;;) {
-        weft__wheel *w = lock_timer(t);
-        if (!w) {
-            uint64_t old = weft__load(&t->home, relaxed);                      /* the CAS verifies it */
-            if (!at_home(old)) (void)weft__cas(&t->home, &old, want, acq_rel); /* T2; pairs with lock_timer */
-            continue;
+        uint64_t home = weft__load(&t->home, acquire); /* T2, as in lock_timer */
+        if (!at_home(home)) {
+            if (!weft__cas(&t->home, &home, want, acq_rel)) continue; /* T2; pairs with lock_timer */
+            home = want;
         }
-        if (likely(weft__load(&t->home, relaxed) == want || weft__load(&t->run, relaxed))) return w; /* both under the lock */
-        take_out(w, t);
-        weft__store(&t->home, want, release); /* T2; pairs with lock_timer */
+        weft__wheel *w = wheel_of(home);
+        weft__wheel_enter(w);
+        if (likely(weft__load(&t->home, relaxed) == home)) {                    /* T2: ours now */
+            if (likely(home == want || weft__load(&t->run, relaxed))) return w; /* T3: under the lock */
+            take_out(w, t);
+            weft__store(&t->home, want, release); /* T2; pairs with lock_timer */
+        }
         weft__wheel_leave(w);
     }
 }
@@ -251,7 +254,7 @@ int weft_timer_start(weft_timer *storage, weft_deadline deadline, int64_t interv
     if (!s && !enter_from_outside()) return WEFT_ETERMINATED;
     int err = 0;
     bool earliest = false;
-    if (unlikely(weft__runtime_phase() != WEFT_PHASE_RUNNING)) {
+    if (unlikely(weft__load(&weft__rt.phase, relaxed) != WEFT_PHASE_RUNNING)) { /* a hint for tasks: T5 sees to the rest */
         err = WEFT_ETERMINATED;
     } else {
         weft__wheel *w = lock_for_start(t, home_of(s));
