@@ -158,18 +158,28 @@ static int64_t next_tick(int64_t when, int64_t interval, int64_t now) {
 
 /* ---- the runner ---- */
 
-static timer *take_due(weft__wheel *w, weft__task *me) {
+/* The next timer to call, and what to call: it may be started anew, with something else, while that goes on. */
+typedef struct {
+    timer *t;
+    weft_timer_fn *fn;
+    void *arg;
+} due;
+
+static due take_due(weft__wheel *w, weft__task *me) {
     weft__wheel_enter(w);
     weft__timer *node = weft__due_first(w);
     timer *t = node ? weft__container(node, timer, node) : NULL;
+    due d = {.t = t};
     if (t) {
+        d.fn = t->fn;
+        d.arg = t->arg;
         weft__due_remove(node);
         t->place = OUT;
         weft__store(&t->by, me, relaxed);       /* compared only by whom it names */
         weft__store(&t->run, RUNNING, relaxed); /* T3: under the lock */
     }
     weft__wheel_leave(w);
-    return t;
+    return d;
 }
 
 static void wake_waiters(timer *t);
@@ -204,12 +214,12 @@ static bool somebody_elses(weft__wheel *w) {
 static int run_due(void *wheel) {
     weft__task *me = weft__cur(weft__self());
     me->b.linked = WEFT_LINK_NONE; /* so that a first wait goes through weft__block_link */
-    timer *t;
-    for (int n = 1; (t = take_due(wheel, me)); n++) {
-        me->timer_fn = (void *)(uintptr_t)t->fn;
-        t->fn(t->arg);
+    due d;
+    for (int n = 1; (d = take_due(wheel, me)).t; n++) {
+        me->timer_fn = (void *)(uintptr_t)d.fn;
+        d.fn(d.arg);
         me->timer_fn = NULL;
-        if (settle(wheel, t) && somebody_elses(wheel)) weft__idle_kick();
+        if (settle(wheel, d.t) && somebody_elses(wheel)) weft__idle_kick();
         if (n % RUNNER_BATCH == 0) weft_yield();
     }
     me->b.linked = WEFT_LINK_NEEDLESS;

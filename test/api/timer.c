@@ -156,8 +156,8 @@ static int in_order(void *arg) {
         weft__clock_advance(1);
         task_wait(&turn, 2 * (i + 1));
     }
+    for (int i = 0; i < N; i++) CHECK_EQ(weft_timer_stop_wait(&m[i].t), 0); /* its function has returned */
     for (int i = 0; i < N; i++) CHECK_EQ(m[i].place / 2, i * 37 % N / 2);
-    for (int i = 0; i < N; i++) CHECK_EQ(weft_timer_stop_wait(&m[i].t), 0);
     return 0;
 }
 
