@@ -187,7 +187,9 @@ static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
             if (idle < weft__rt.slots - 1)
                 weft__heavy_barrier(); /* pairs with the light barrier there */
             else
-                atomic_thread_fence(memory_order_seq_cst); /* pairs with weft__work_injected: nobody else has a slot */
+                /* Nobody else has a slot, so nobody makes work behind a light barrier; pairs with the fence in weft__work_injected.
+                 * (A heavy barrier interrupts the waker's CPU, on the way from his event to our task.) */
+                atomic_thread_fence(memory_order_seq_cst);
             if (weft__idle_work_waits(s, 1)) weft__work_made(s);
         }
     }

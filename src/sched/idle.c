@@ -15,6 +15,9 @@
  * it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
  * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too.
  * A worker that goes to sleep and knows an earlier timer than the sentry becomes the sentry itself; nobody needs to be woken for it.
+ * Timers of a slot whose owner is at work (it has made WEFT_GLOBAL_EVERY rounds lately, so it looks at them itself) are left to it for
+ * GRACE, and with no slot free the sentry only naps: a million sleepers a second, half of them on a busy slot, had it wake up for
+ * every single one, to no avail (35 % of the CPU time).
  * When the last sleeping worker is woken and slots are still idle, another is started to watch.
  *
  * Invariants
@@ -146,6 +149,7 @@ static void start_spare(void) {
 /* Out of a deep sleep of all: the sentry has to nap from now on. Whom to kick, after the lock is left; under the lock. */
 static weft__worker *undeep(weft__worker *awake) {
     weft__worker *w = idle.deep && idle.sentry != awake ? idle.sentry : NULL;
+    if (w) w->quiet = 0; /* even if all is idle again when it looks: the next event must find it napping */
     idle.deep = false;
     return w;
 }
@@ -212,7 +216,8 @@ static bool lively(weft__slot *v) {
 
 int64_t weft__idle_timer(weft__slot *v) {
     int64_t next = weft__wheel_next(&v->wheel);
-    return next < INT64_MAX - GRACE && lively(v) ? next + GRACE : next;
+    bool later = next < INT64_MAX - GRACE && !weft__clock_is_fake() && lively(v);
+    return later ? next + GRACE : next;
 }
 
 static int64_t earliest_timer(void) {

@@ -160,7 +160,7 @@ struct weft__worker {
     _Atomic uint32_t wake;   /* futex */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
     weft__worker *all_next;               /* under the idle lock */
-    int quiet;                            /* naps since everything is idle; its own */
+    int quiet;                            /* naps since everything is idle; under the idle lock */
     pthread_t thread;
     int id;
 };

@@ -156,7 +156,7 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
 }
 
 bool weft__spawn_runner(weft__slot *s, weft_fn *fn, void *arg) {
-    weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
+    weft__fresh *f = weft__fault() ? NULL : weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
     if (!f) return false;
     order o = {.fn = fn, .arg = arg, .size_class = DEFAULT_CLASS, .site = CALLER};
     fill(f, &weft__root, &o, next_id(s), 0);
