@@ -103,6 +103,9 @@ def _rows():
     yield Row("mem_mappings", 2, "", need_mib=7000, weft=cmd("mem 2 1000000", "mem_mappings"))
     yield Row("timers", 2, "ms", need_mib=7000, weft=cmd("timers 2", "timers_2w"), proto=cmd("timers 2", "timers_wall_2w"),
               go=cmd("timers", "timers_1M_wall"), tokio=cmd("timers 2", "timers_1M_wall"), uv=cmd("timers", "timers_1M_wall"))
+    for name in ("timer_add_cancel", "timer_after_cancel"):
+        yield Row(name, 1, "ns", weft=cmd("timer_cancel 1", name + "_1w"), go=cmd("timer_cancel", "timer_add_cancel"),
+                  tokio=cmd("timer_cancel 0", "timer_add_cancel_ct"), uv=cmd("timer_cancel", "timer_add_cancel"))
     yield Row("idle", 2, "switches", weft=cmd("idle 2", "idle_switches"), go=cmd("idle", "idle_switches"), tokio=cmd("idle 2", "idle_switches"))
     yield Row("idle_cpu", 2, "ms", weft=cmd("idle 2", "idle_cpu"), go=cmd("idle", "idle_cpu"), tokio=cmd("idle 2", "idle_cpu"))
     for p in ("p50", "p99"):

@@ -22,6 +22,8 @@ static const struct {
     {"pipeline", wb_pipeline, "two stages with ARG (1000) ns of work for each item"},
     {"mem", wb_mem, "memory of ARG (1M) tasks parked in receive"},
     {"timers", wb_timers, "ARG (1M) tasks that sleep 1 to 1000 ms"},
+    {"timer_cancel", wb_timer_cancel, "start and stop of a timer among 100,000"},
+    {"sleep", wb_sleep, "how late sleeps of ARG (100) microseconds are"},
     {"idle", wb_idle, "1,000 parked tasks for ARG (3) seconds"},
     {"wake", wb_wake, "latency from a plain thread to a parked task"},
 };

@@ -2,9 +2,10 @@
 /* Waiting: memory of parked tasks, sleeping, being idle, being woken from outside. */
 #include "weftbench.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdatomic.h>
 
-enum { PARKED = 1000000, SLEEPERS = 1000000, IDLE_TASKS = 1000, WAKES = 2000 };
+enum { PARKED = 1000000, SLEEPERS = 1000000, IDLE_TASKS = 1000, WAKES = 2000, LIVE = 100000, PAIRS = 2000000 };
 
 static long status_kib(const char *field) {
     char line[256];
@@ -98,6 +99,55 @@ void wb_timers(const struct wb_args *a) {
     wb_report(&m, a, "timers", (double)wb_ns(&m) / 1e6, "ms");
     wb_line("timers_create", created, "ms");
     wb_line("timers_maxrss", bn_maxrss_mib(), "MiB");
+}
+
+static void never(void *arg) {
+    (void)arg;
+}
+
+static double new_and_stop(const int64_t *after, bool clock) {
+    int64_t now = weft_now();
+    struct wb_mark m;
+    wb_start(&m);
+    for (long i = 0; i < PAIRS; i++) {
+        weft_timer t = {{0}};
+        weft_deadline d = clock ? weft_after(after[i & 4095]) : weft_at(now + after[i & 4095]);
+        wb_must(weft_timer_start(&t, d, 0, never, NULL), "weft_timer_start");
+        if (weft_timer_stop(&t) != 1) wb_must(WEFT_EBROKEN, "a timer of an hour fired");
+    }
+    return (double)wb_ns(&m) / PAIRS;
+}
+
+/* Among LIVE timers that stay: a timer is made, started and stopped; for a moment that is known, and for one that takes a look at the
+ * clock. */
+void wb_timer_cancel(const struct wb_args *a) {
+    static int64_t after[4096];
+    struct wb_mark m;
+    weft_timer *live = calloc(LIVE, sizeof *live);
+    if (!live) wb_must(WEFT_ENOMEM, "calloc");
+    for (long i = 0; i < LIVE; i++)
+        wb_must(weft_timer_start(&live[i], weft_after((3600 + (int64_t)bn_rnd(3600)) * WEFT_SECOND), 0, never, NULL),
+                "weft_timer_start");
+    for (int i = 0; i < 4096; i++) after[i] = (60 + (int64_t)bn_rnd(7200)) * WEFT_SECOND;
+    wb_start(&m);
+    wb_report(&m, a, "timer_add_cancel", new_and_stop(after, false), "ns/pair");
+    wb_report(&m, a, "timer_after_cancel", new_and_stop(after, true), "ns/pair");
+    for (long i = 0; i < LIVE; i++) weft_timer_stop_wait(&live[i]);
+    free(live);
+}
+
+/* How late sleeps of ARG microseconds are. */
+void wb_sleep(const struct wb_args *a) {
+    static int64_t late[WAKES];
+    int64_t us = a->arg ? a->arg : 100;
+    for (int i = 0; i < WAKES; i++) {
+        weft_deadline d = weft_after(us * WEFT_US);
+        wb_must(weft_sleep(d), "weft_sleep");
+        late[i] = weft_now() - d.ns;
+    }
+    qsort(late, WAKES, sizeof *late, bn_cmp64);
+    wb_line("sleep_late_p50", (double)late[WAKES / 2], "ns");
+    wb_line("sleep_late_p99", (double)late[WAKES * 99 / 100], "ns");
 }
 
 static long context_switches(void) {

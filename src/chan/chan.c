@@ -231,6 +231,21 @@ int weft_chan_recv(weft_chan *c, void *elem, weft_deadline deadline) {
     return 0;
 }
 
+int weft__chan_put_latest(weft_chan *c, const void *elem) {
+    weft__slot *s = weft__enter();
+    weft__block *wake = NULL;
+    weft__lock_take(&c->lock);
+    if (c->count && c->count == c->cap && !c->closed) { /* C1: nobody receives; C2 is true again after the send */
+        c->first = c->first + 1 == c->cap ? 0 : c->first + 1;
+        c->count--;
+    }
+    int r = weft__chan_send_locked(c, elem, &wake, true);
+    weft__lock_leave(&c->lock);
+    if (wake) weft__resume(wake, s);
+    if (s) weft__leave();
+    return r == WEFT_CHAN_WAIT ? WEFT_EAGAIN : r;
+}
+
 /* ---- close ---- */
 
 /* Takes everybody off one queue; they are resumed after the lock is left. */

@@ -32,6 +32,10 @@ struct weft_chan {
     void *slab_link[2];
 };
 
+/* Sends without waiting: into a full buffer in the place of its oldest element. 0, WEFT_ECLOSED, or WEFT_EAGAIN: a rendezvous, and
+ * nobody waits. Elements are small. */
+int weft__chan_put_latest(weft_chan *c, const void *elem);
+
 extern weft__slab weft__chan_slab; /* type-stable: P4 */
 /* In the child of a fork: those who waited do not exist, and whoever held a lock does not. Every channel is closed. */
 void weft__chans_forget(void);

@@ -34,6 +34,7 @@
 
 #include "base/base.h"
 #include "base/lock.h"
+#include "base/slab.h"
 #include "time/wheel.h"
 
 typedef struct weft__block weft__block;
@@ -67,19 +68,19 @@ const char *weft__wait_name(int reason);
 #define WEFT_MANY ((weft__lock *)(uintptr_t)1)
 
 struct weft__block {
-    _Atomic(weft__lock *) wait_lock; /* written by the waiter while it runs; read by interrupters */
-    weft__waiter *waiter;            /* the one to take off its queue; under *wait_lock */
-    _Atomic uint32_t state;          /* waits on many: see above */
-    int32_t result;                  /* written by the winner before it resumes; read by the waiter after */
-    _Atomic uint8_t queued;          /* under *wait_lock */
-    _Atomic uint8_t kind;            /* the waiter; read by whoever resumes it, ordered by the wait */
-    _Atomic uint8_t reason;          /* the waiter; read from outside */
-    uint8_t linked;                  /* WEFT_LINK_…: how cancellation finds it; the waiter */
-    _Atomic uint64_t epoch;          /* no cancellation concerns it up to this one; the waiter */
-    weft__scope *scope;              /* innermost open scope; the waiter */
-    weft__scope *home;               /* the scope it was spawned into; fixed */
-    weft__block *next, *prev;        /* home's list of blocks; under home's lock */
-    _Atomic int64_t since;           /* when it began to wait (the slot's clock); the waiter */
+    _Atomic(weft__lock *) wait_lock;   /* written by the waiter while it runs; read by interrupters */
+    weft__waiter *waiter;              /* the one to take off its queue; under *wait_lock */
+    _Atomic uint32_t state;            /* waits on many: see above */
+    int32_t result;                    /* written by the winner before it resumes; read by the waiter after */
+    _Atomic uint8_t queued;            /* under *wait_lock */
+    _Atomic uint8_t kind;              /* the waiter; read by whoever resumes it, ordered by the wait */
+    _Atomic uint8_t reason;            /* the waiter; read from outside */
+    uint8_t linked;                    /* WEFT_LINK_…: how cancellation finds it; the waiter */
+    _Atomic uint64_t epoch;            /* no cancellation concerns it up to this one; the waiter */
+    weft__scope *scope;                /* innermost open scope; the waiter */
+    weft__scope *home;                 /* the scope it was spawned into; fixed */
+    _Atomic(weft__block *) next, prev; /* home's list of blocks; under home's lock, read without it as a hint */
+    _Atomic int64_t since;             /* when it began to wait (the slot's clock); the waiter */
 };
 
 /* A place in a queue. Lives in the waiter's frame. */
@@ -162,12 +163,22 @@ void weft__resume(weft__block *b, weft__slot *s);
 
 /* ---- the waiter's side (wait.c) ---- */
 
+/* A wait's deadline. From a slab, not in the waiter's frame: a wheel with a million of them goes through them again and again, and
+ * frames lie on a page each. */
+typedef struct weft__alarm {
+    weft__timer timer;      /* near: the block */
+    _Atomic uint32_t fired; /* the deadline passed; written under the wheel's lock */
+} weft__alarm;
+
+extern weft__slab weft__alarm_slab;
+
 /* A wait that needs more than a queue: a deadline, or to be found by cancellation for the first time. */
 typedef struct weft__wait {
     weft__block *block;
-    weft__timer timer;
-    _Atomic uint32_t fired; /* the deadline passed; written under the wheel's lock */
+    weft__alarm *alarm; /* if armed */
+    weft__alarm own;    /* when there is no memory for another */
     bool armed;
+    bool expired; /* the deadline ended the wait: its timer has fired, and is done with us */
 } weft__wait;
 
 /* Before the object's lock is taken for the decisive look. 0; WEFT_EAGAIN: WEFT_POLL; WEFT_ETIMEDOUT: the deadline lies in the past. */

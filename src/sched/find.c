@@ -92,11 +92,17 @@ static weft__work steal(weft__slot *s, bool *young) {
 
 /* ---- timers ---- */
 
+static int run_wheel(weft__slot *s, weft__wheel *w, int64_t now) {
+    int fired = weft__wheel_run(w, now, TIMERS_AT_ONCE, s);
+    if (s->due) weft__timers_due(s, w);
+    return fired;
+}
+
 static void run_timers(weft__slot *s) {
     int64_t now = weft__clock_now();
     weft__store(&s->now, now, relaxed); /* a hint for `since` */
-    if (weft__wheel_next(&s->wheel) <= now) weft__wheel_run(&s->wheel, now, TIMERS_AT_ONCE, s);
-    if (weft__wheel_next(&weft__rt.outside) <= now) weft__wheel_run(&weft__rt.outside, now, TIMERS_AT_ONCE, s);
+    if (weft__wheel_next(&s->wheel) <= now) run_wheel(s, &s->wheel, now);
+    if (weft__wheel_next(&weft__rt.outside) <= now) run_wheel(s, &weft__rt.outside, now);
 }
 
 /* Timers of slots whose owners have not looked at them: a task there computes, or nobody holds the slot. */
@@ -105,7 +111,8 @@ static bool run_timers_of_others(weft__slot *s) {
     int fired = 0;
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *v = &weft__rt.slot[i];
-        if (v != s && weft__wheel_next(&v->wheel) <= now) fired += weft__wheel_run(&v->wheel, now, TIMERS_AT_ONCE, s);
+        if (v == s || weft__wheel_busy(&v->wheel)) continue; /* somebody is at it */
+        if (weft__idle_timer(v) <= now) fired += run_wheel(s, &v->wheel, now);
     }
     return fired > 0;
 }
@@ -190,12 +197,24 @@ static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
         weft__sub(&weft__rt.searching, 1, seq_cst); /* before looking at the queues; pairs with weft__wake_wanted */
         /* And before the look at `idle`: read too early, it misses the slot that a producer saw idle when it relied on us. */
         weft__fence_after_rmw();
-        if (weft__load(&weft__rt.idle, relaxed) > 0) {
-            weft__heavy_barrier(); /* pairs with the light barrier there */
+        int32_t idle = weft__load(&weft__rt.idle, relaxed);
+        if (idle > 0) {
+            if (idle < weft__rt.slots - 1)
+                weft__heavy_barrier(); /* pairs with the light barrier there */
+            else
+                /* Nobody else has a slot, so nobody makes work behind a light barrier; pairs with the fence in weft__work_injected.
+                 * (A heavy barrier interrupts the waker's CPU, on the way from his event to our task.) */
+                atomic_thread_fence(memory_order_seq_cst);
             if (weft__idle_work_waits(s, 1)) weft__work_made(s);
         }
     }
     return k;
+}
+
+/* A timer of the slot comes within the time that a worker searches: sleeping until then would cost more than looking for it. */
+static bool timer_soon(weft__slot *s) {
+    int64_t next = weft__wheel_next(&s->wheel);
+    return next != INT64_MAX && weft__rt.search > 0 && !weft__clock_is_fake() && next - weft__os_now() < weft__rt.search;
 }
 
 weft__work weft__find_work(weft__worker *w) {
@@ -209,6 +228,7 @@ weft__work weft__find_work(weft__worker *w) {
             bool young = false;
             if (run_timers_of_others(s)) continue;
             if ((k = search(w, s, &young))) return found(w, s, k);
+            if (timer_soon(s)) continue;
             if (young && !weft__lane_waits(WEFT_LANE_LOW)) {
                 weft__idle_nap(w);
                 continue;

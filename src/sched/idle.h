@@ -35,6 +35,9 @@ weft__slot *weft__idle(weft__worker *w);
 /* There is work that somebody other than `s` (NULL: anybody) could take: in a global queue, in a ring, or at least `fresh` tasks in
  * a deque. A hint. */
 bool weft__idle_work_waits(weft__slot *s, int fresh);
+/* When others than the slot's owner are to look after its timers: at the moment of the first, or some time later if the owner is at
+ * work and likely to do it. INT64_MAX: it has none. */
+int64_t weft__idle_timer(weft__slot *v);
 /* A short sleep with the slot kept, while the only work around is too young to take. */
 void weft__idle_nap(weft__worker *w);
 /* A slot that nobody holds, `prefer` if possible; NULL: none. For a worker that lost its own. */

@@ -84,8 +84,9 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
-    uint8_t lane;  /* its priority: WEFT_LANE_… */
-    uint32_t pins; /* weft_pin without weft_unpin: it runs on pinned_to only */
+    void *timer_fn; /* a timer's function that this task calls, which must not wait; NULL: none */
+    uint8_t lane;   /* its priority: WEFT_LANE_… */
+    uint32_t pins;  /* weft_pin without weft_unpin: it runs on pinned_to only */
     weft__worker *pinned_to;
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
     uint32_t size_class; /* of the stack */
@@ -126,6 +127,7 @@ struct weft__slot {
     uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
     uint32_t deque_top_seen;
+    uint32_t due;        /* timers of users that the run of a wheel has found due */
     weft__work burst_by; /* who made the last storm */
     uint64_t burst_id;
     uint64_t last_id;
@@ -133,10 +135,12 @@ struct weft__slot {
     bool lane_ran_high, lane_pays;
     weft__cache fresh;
     weft__cache chans;
+    weft__cache alarms;
     weft__stack_cache stacks;
     uint64_t trimmed; /* `given` when the cached ones were last looked at; under the lock in trim.c */
     /* Written by the owner, read by thieves and counters. */
     _Atomic uint32_t picks;
+    _Atomic uint32_t seen;          /* picks when the sentry looked last; the sentry's */
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
     _Atomic uint64_t taken, given;  /* stacks, for tasks; for the stats */
     _Atomic int64_t now;            /* the clock when it was last looked at */
@@ -185,7 +189,7 @@ struct weft__worker {
     weft__task *inbox, *inbox_last;       /* pinned tasks that are ready, through `link`; under the idle lock */
     _Atomic bool has_inbox;               /* the same, as a hint */
     bool wants;                           /* idle with something in its inbox, and no slot to be had; under the idle lock */
-    int quiet;                            /* naps since everything is idle; its own */
+    int quiet;                            /* naps since everything is idle; under the idle lock */
     pthread_t thread;
     int id;
 };
@@ -217,12 +221,13 @@ struct weft__rt {
     /* Read often, written seldom. */
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
-    uint64_t id_step;  /* slots + 1 */
-    bool many;         /* more than one slot: somebody may steal */
-    weft__shape plain; /* of a task without wishes; its class may be WEFT_STACK_ASK */
-    bool ring_turns;   /* one slot and no C++: weft_yield may take its short way */
-    bool cxx;          /* the program has a C++ run-time library */
-    bool panic_abort;  /* the configuration, as the next three */
+    uint64_t id_step;    /* slots + 1 */
+    uint64_t generation; /* of the runtime: 1, 2, … */
+    bool many;           /* more than one slot: somebody may steal */
+    weft__shape plain;   /* of a task without wishes; its class may be WEFT_STACK_ASK */
+    bool ring_turns;     /* one slot and no C++: weft_yield may take its short way */
+    bool cxx;            /* the program has a C++ run-time library */
+    bool panic_abort;    /* the configuration, as the next three */
     void (*on_panic)(const struct weft_panic_info *info, void *arg);
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
     void *hook_arg;

@@ -127,6 +127,9 @@ WEFT_INLINE weft__slot *weft__spend(weft__slot *s) {
 /* Supplied by the task layer. Sets up a task on the stack from its record; consumes the record. */
 weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st);
 
+/* Supplied by timer.c: timers of users have become due in this wheel. */
+void weft__timers_due(weft__slot *s, weft__wheel *w);
+
 /* Work for a worker's own stack: everything in G4's order, timers included; 0: nothing, the slot was given up. */
 weft__work weft__find_work(weft__worker *w);
 

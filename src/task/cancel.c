@@ -48,23 +48,50 @@ void weft__scope_unlist(weft__scope *s) {
     weft__lock_leave(&at->lock);
 }
 
-/* The scope and those around it, outermost first: who sees a scope listed may rely on those around it being listed too. Never two
- * locks at once (S4), and no recursion: scopes may be nested deeper than a stack is. The root needs no list of them. */
-static void list_up(weft__scope *s) {
-    while (s->parent != &weft__root && !weft__load(&s->listed, acquire)) { /* pairs with the release in weft__scope_list */
-        weft__scope *x = s;
-        while (x->parent->parent != &weft__root && !weft__load(&x->parent->listed, acquire)) x = x->parent;
-        weft__scope_list(x);
+/* Not listed yet, and not directly below the root, which needs no list of them. */
+static bool unlisted(const weft__scope *s) {
+    return s->parent != &weft__root && !weft__load(&s->listed, acquire); /* pairs with the release in weft__scope_list */
+}
+
+enum { PATH = 64 }; /* scopes remembered on the way up: half a kilobyte of stack */
+
+/* The scope and those around it, outermost first, PATH at a time. */
+static void list_path(weft__scope *s) {
+    while (unlisted(s)) {
+        weft__scope *path[PATH];
+        size_t n = 0;
+        for (weft__scope *x = s; unlisted(x); x = x->parent) path[n++ % PATH] = x;
+        for (size_t k = n < PATH ? n : PATH; k > 0; k--) weft__scope_list(path[--n % PATH]);
     }
+}
+
+/* The scope and those around it, outermost first: who sees a scope listed may rely on those around it being listed too. Never two
+ * locks at once (S4), and no recursion: scopes may be nested deeper than a stack is. The way up is cut into up to PATH pieces of
+ * equal length, so that the cost is linear up to PATH * PATH scopes. (Climbing for each: 10,000 nested ones took two seconds.) */
+static void list_up(weft__scope *s) {
+    weft__scope *mark[PATH];
+    size_t marks = 0, step = 1, i = 0;
+    for (weft__scope *x = s; unlisted(x); x = x->parent, i++) {
+        if (i % step) continue;
+        if (marks == PATH) { /* every second one stays; PATH is even, so this one is on the new grid too */
+            for (marks = 0; marks < PATH / 2; marks++) mark[marks] = mark[2 * marks];
+            step *= 2;
+        }
+        mark[marks++] = x;
+    }
+    while (marks) list_path(mark[--marks]);
 }
 
 void weft__block_link(weft__block *b) {
     weft__scope *home = b->home;
+    weft__task *t = weft__container(b, weft__task, b);
+    if (t->timer_fn) weft__timer_must_not_wait(t, "an operation that parks"); /* timer.c sends all first waits here */
     list_up(home);
     weft__lock_take(&home->lock);
-    b->prev = NULL;
-    b->next = home->blocks;
-    if (b->next) b->next->prev = b;
+    weft__block *first = home->blocks;
+    weft__store(&b->prev, NULL, relaxed); /* all four under home's lock */
+    weft__store(&b->next, first, relaxed);
+    if (first) weft__store(&first->prev, b, relaxed);
     home->blocks = b;
     weft__lock_leave(&home->lock);
     b->linked = WEFT_LINK_LIST;
@@ -73,11 +100,12 @@ void weft__block_link(weft__block *b) {
 void weft__block_unlink(weft__block *b) {
     weft__scope *home = b->home;
     weft__lock_take(&home->lock);
-    if (b->next) b->next->prev = b->prev;
-    if (b->prev)
-        b->prev->next = b->next;
+    weft__block *next = weft__load(&b->next, relaxed), *prev = weft__load(&b->prev, relaxed); /* under home's lock */
+    if (next) weft__store(&next->prev, prev, relaxed);
+    if (prev)
+        weft__store(&prev->next, next, relaxed);
     else
-        home->blocks = b->next;
+        home->blocks = next;
     weft__lock_leave(&home->lock);
 }
 
@@ -88,7 +116,7 @@ static void interrupt_all(weft__scope *s, int cause, weft__slot *slot) {
     int32_t none = 0;
     (void)weft__cas(&s->cause, &none, cause, acq_rel);             /* pairs with weft__scope_cause */
     if (s->owner) weft__interrupt(s->owner, WEFT_ECANCELED, slot); /* the opener's own code is inside */
-    for (weft__block *b = s->blocks; b; b = b->next) weft__interrupt(b, WEFT_ECANCELED, slot);
+    for (weft__block *b = s->blocks; b; b = weft__load(&b->next, relaxed)) weft__interrupt(b, WEFT_ECANCELED, slot);
 }
 
 /* Everybody below `top`, in pre-order, with the locks of the path held (S4) and without recursion. */

@@ -13,6 +13,7 @@
 #include "task/config.h"
 #include "task/task.h"
 #include "time/clock.h"
+#include "time/timer.h"
 
 #include "chan/chan.h"
 
@@ -102,12 +103,15 @@ static int reserve_stacks(void) {
 }
 
 static void close_slots(void) {
+    weft__timers_drop(&weft__rt.outside);
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *s = &weft__rt.slot[i];
         weft__add(&weft__rt.foreign_spawned, weft__load(&s->spawned, relaxed), relaxed); /* the sums live on, equal */
         weft__add(&weft__rt.foreign_done, weft__load(&s->done, relaxed), relaxed);
+        weft__timers_drop(&s->wheel);
         weft__cache_flush(&weft__rt.fresh_slab, &s->fresh);
         weft__cache_flush(&weft__chan_slab, &s->chans);
+        weft__cache_flush(&weft__alarm_slab, &s->alarms);
         weft__stack_cache_flush(&s->stacks);
     }
     weft__vm_release(weft__rt.slot, slots_bytes());
@@ -127,6 +131,7 @@ static void who(weft__stack *st, weft__who *out) {
 /* ---- start ---- */
 
 static void clear(void) {
+    weft__rt.generation++;
     weft__store(&weft__rt.draining, false, relaxed); /* nobody else is there */
     weft__store(&weft__rt.stopping, false, relaxed);
     weft__store(&weft__rt.no_stacks, false, relaxed);

@@ -106,6 +106,7 @@ static void post_settle(weft__slot *slot, void *arg) {
 static WEFT_NOINLINE void park_for_children(weft__slot *slot, weft__scope *s) {
     weft__worker *w = weft__self();
     weft__block *b = s->owner;
+    if (unlikely(weft__cur(w)->timer_fn != NULL)) weft__timer_must_not_wait(weft__cur(w), "weft_scope_end");
     weft__store(&b->reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
     weft__store(&b->since, weft__load(&slot->now, relaxed), relaxed);
     weft__park(w, slot, post_settle, s);

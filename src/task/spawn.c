@@ -160,6 +160,17 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     return push_and_leave(weft__self(), s, f);
 }
 
+bool weft__spawn_runner(weft__slot *s, weft_fn *fn, void *arg) {
+    weft__fresh *f = weft__fault() ? NULL : weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
+    if (!f) return false;
+    order o = {.fn = fn, .arg = arg, .size_class = DEFAULT_CLASS, .site = CALLER};
+    fill(f, &weft__root, &o, next_id(s), 0);
+    weft__root_spawned(s);
+    weft__deque_push(s, f);
+    weft__work_made(s);
+    return true;
+}
+
 /* ---- from a plain thread ---- */
 
 static int enqueue_outside(weft__scope *home, const order *o) {

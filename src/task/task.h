@@ -130,6 +130,8 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
 void weft__extra_free(weft__extra *x);
 /* Spawns the task of a handle. */
 int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_opts *opts, void *site);
+/* Spawns a task of the runtime's own, from a worker's own stack, even if the root is cancelled. False: no memory. */
+bool weft__spawn_runner(weft__slot *s, weft_fn *fn, void *arg);
 /* Tells the joiners and lets the task's reference go. */
 void weft__handle_end(weft_task *h, int result, weft__slot *s);
 
@@ -137,6 +139,11 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s);
 
 /* The calling task has so many pins from now on. */
 void weft__pin_set(weft__task *t, uint32_t pins);
+
+/* ---- timer.c ---- */
+
+/* A task that calls a timer's function is about to wait: says so and aborts. */
+WEFT_COLD WEFT_NORETURN void weft__timer_must_not_wait(const weft__task *t, const char *what);
 
 /* ---- runtime.c ---- */
 

@@ -21,6 +21,7 @@ static int sleep_until(weft__block *b, weft__slot **s, weft_deadline until) {
     if (!err) {
         *s = weft__wait_many(b, *s, until, WEFT_WAIT_SLEEP, post_parked, b);
         err = b->result;
+        wait.expired = err == WEFT_ETIMEDOUT;
     }
     weft__many_end(b);
     weft__wait_finish(&wait);

@@ -31,6 +31,7 @@ struct weft__timer {
     /* Runs once, when the moment has come, under the wheel's lock; `ctx` is what weft__wheel_run was given. */
     void (*fire)(weft__timer *t, void *ctx);
     weft__wheel *wheel; /* the wheel it was added to last */
+    void *near;         /* what its function will touch, or NULL: fetched ahead when its moment comes near */
 };
 
 #define WEFT_WHEEL_BITS 6    /* 64 buckets a level: one word says which are used */
@@ -47,6 +48,7 @@ struct weft__wheel {
     uint16_t open;                    /* the bucket that is being emptied into lower levels, 0 = none; under lock */
     int64_t reached;                  /* every bucket that begins before this moment is empty; under lock */
     _Atomic int64_t next;             /* see weft__wheel_next; written under lock, read anywhere */
+    weft__timer_link due;             /* timers of users that have fired and wait for a runner (timer.c); under lock */
     uint64_t used[WEFT_WHEEL_LEVELS]; /* buckets that are not empty; under lock */
     weft__timer_link bucket[WEFT_WHEEL_BUCKETS];
 };
@@ -63,6 +65,43 @@ int weft__wheel_run(weft__wheel *w, int64_t now, int max, void *ctx);
 /* A moment not after the earliest timer (exact enough to sleep until it and run again); INT64_MAX = none. Without the lock. */
 WEFT_INLINE int64_t weft__wheel_next(weft__wheel *w) {
     return weft__load(&w->next, acquire); /* pairs with the release stores in wheel.c */
+}
+
+/* ---- the same under the lock, for those who have more to do there (timer.c) ---- */
+
+WEFT_COLD void weft__wheel_enter_slow(weft__wheel *w);
+WEFT_INLINE void weft__wheel_enter(weft__wheel *w) {
+    if (unlikely(!weft__lock_try(&w->lock))) weft__wheel_enter_slow(w);
+}
+WEFT_INLINE void weft__wheel_leave(weft__wheel *w) {
+    weft__lock_leave(&w->lock);
+}
+/* As weft__timer_start. */
+bool weft__wheel_add(weft__wheel *w, weft__timer *t);
+/* It is in the wheel. */
+void weft__wheel_remove(weft__wheel *w, weft__timer *t);
+/* Removes all timers with this function, the ring `due` included, and tells of each. */
+void weft__wheel_drop(weft__wheel *w, void (*fire)(weft__timer *, void *), void (*dropped)(weft__timer *));
+
+/* The ring `due`: a timer is in the wheel, or there, or nowhere. */
+WEFT_INLINE void weft__due_add(weft__wheel *w, weft__timer *t) {
+    weft__timer_link *last = w->due.prev;
+    t->link.next = &w->due;
+    t->link.prev = last;
+    last->next = w->due.prev = &t->link;
+}
+WEFT_INLINE void weft__due_remove(weft__timer *t) {
+    t->link.next->prev = t->link.prev;
+    t->link.prev->next = t->link.next;
+    t->link.prev = NULL;
+}
+WEFT_INLINE weft__timer *weft__due_first(weft__wheel *w) {
+    return w->due.next == &w->due ? NULL : weft__container(w->due.next, weft__timer, link);
+}
+
+/* Somebody holds its lock at this moment; a hint. */
+WEFT_INLINE bool weft__wheel_busy(weft__wheel *w) {
+    return weft__load(&w->lock.held, relaxed);
 }
 
 /* Dies if an invariant of the essay is broken; walks everything. Debug builds only. */

@@ -481,3 +481,45 @@ TEST(wheel, a_stop_waits_for_the_function_that_is_running) {
     CHECK_EQ(weft__wheel_run(&wheel, START + 1, ALL, NULL), 1);
     CHECK_EQ(pthread_join(stopper, NULL), 0);
 }
+
+/* ---- what timers of users need ---- */
+
+static void nothing(weft__timer *t, void *ctx) {
+    (void)t;
+    (void)ctx;
+}
+
+static int drops;
+
+static void count_drop(weft__timer *t) {
+    CHECK(!t->link.prev);
+    drops++;
+}
+
+TEST(wheel, dropping_takes_out_all_of_one_kind_and_leaves_the_rest) {
+    enum { KIND = 1000 };
+    static weft__wheel w;
+    static weft__timer a[KIND], b[KIND], due[10];
+    uint64_t rnd = test_seed();
+    weft__wheel_init(&w, 5);
+    for (int i = 0; i < KIND; i++) {
+        int64_t when = (int64_t)(test_random_from(&rnd) >> (1 + test_below(&rnd, 60)));
+        a[i] = (weft__timer){.when = when, .fire = nothing};
+        b[i] = (weft__timer){.when = when, .fire = shared_fire};
+        weft__timer_start(&w, &a[i]);
+        weft__timer_start(&w, &b[i]);
+    }
+    for (int i = 0; i < 10; i++) weft__due_add(&w, &due[i]);
+    weft__due_remove(&due[0]);
+    CHECK_PTR(weft__due_first(&w), &due[1]);
+    drops = 0;
+    weft__wheel_drop(&w, nothing, count_drop);
+    CHECK_EQ(drops, KIND + 9);
+    CHECK(!weft__due_first(&w));
+    weft__wheel_check(&w);
+    for (int i = 0; i < KIND; i++) {
+        CHECK(!weft__timer_stop(&a[i]));
+        CHECK(weft__timer_stop(&b[i]));
+    }
+    CHECK_EQ(weft__wheel_next(&w), INT64_MAX);
+}

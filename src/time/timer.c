@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+/* Timers: a function of the user's at a moment, once or again and again.
+ *
+ * They hang in the same wheels as deadlines do. What fires in a wheel runs under its lock, and a user's function must not: it may
+ * start and stop timers. So a timer that is due moves to its wheel's ring `due`, and a task, the *runner*, takes it from there and
+ * calls its function. A runner is started for each batch that becomes due, and ends when the ring is empty; so a function that takes
+ * long delays what became due together with it, and nothing later. Being a task, it can lose its slot while a function computes.
+ *
+ *   place:  OUT -> WHEEL              weft_timer_start
+ *           WHEEL -> DUE              fired
+ *           WHEEL -> LATE             fired, while its function still runs: after that it is DUE
+ *           DUE -> OUT                take_due: the function is called
+ *           OUT -> WHEEL              settle, if it has an interval
+ *           LATE -> DUE               settle
+ *           any -> OUT                weft_timer_stop; the runtime stops
+ *
+ * Invariants
+ *  T1  Everything but `home` and `run` is under the lock of the wheel that `home` names.
+ *  T2  `home` changes only under the lock of the wheel it named, or by CAS if it named none of this runtime: whoever has taken the lock
+ *      looks again whether it is still the right one.
+ *  T3  RUNNING is set under that lock and cleared by the runner after its last look at the timer, which may be gone then. So a function
+ *      never runs twice at once, and whoever sees the timer OUT and not RUNNING, after a stop, may free it.
+ *  T4  A wait for the end of the function is not a cancellation point. Whoever waits sets WAITED under the waiters' lock, in which the
+ *      runner looks for him after it has cleared both. The waiters' lock is an object's: no wheel's lock is taken inside.
+ *  T5  Once the root is cancelled nothing becomes due any more; those left in the wheels are taken out when the runtime closes, after
+ *      the last runner has ended. Plain threads touch wheels only inside weft__foreign_enter, in a phase in which there are some.
+ *
+ * Rejected: the function under the wheel's lock (see above); on the worker's own stack (it could neither lose its slot nor enter the
+ * runtime); a task for each timer (a record and a stack each, when one does for 256); a lock in each timer (the wheel's is taken anyway). */
+#include "sched/switch.h"
+#include "task/task.h"
+#include "time/clock.h"
+#include "time/timer.h"
+
+#include <weft/time.h>
+
+enum { OUT, WHEEL, DUE, LATE };   /* place */
+enum { RUNNING = 1, WAITED = 2 }; /* run */
+enum { OUTSIDE = 0xffff, HOME_BITS = 16 };
+enum { RUNNER_BATCH = 32 }; /* functions called before other tasks get a turn */
+
+_Static_assert((int)WEFT_SLOTS_MAX < (int)OUTSIDE, "a wheel's number fits");
+
+typedef struct timer {
+    weft__timer node;
+    weft_timer_fn *fn;
+    void *arg;
+    int64_t interval;         /* 0 = once */
+    _Atomic uint64_t home;    /* T2: the runtime's generation, and which of its wheels; 0 = never started */
+    _Atomic(weft__task *) by; /* the task that calls the function, while RUNNING; compared only */
+    _Atomic uint32_t run;     /* T3 */
+    uint32_t place;
+} timer;
+
+_Static_assert(sizeof(timer) <= sizeof(weft_timer), "a timer fits its public storage");
+
+static timer *timer_of(weft_timer *t) {
+    return (timer *)(void *)t;
+}
+
+/* ---- which wheel ---- */
+
+WEFT_INLINE uint64_t home_of(const weft__slot *s) {
+    return weft__rt.generation << HOME_BITS | (s ? (uint64_t)s->index : OUTSIDE);
+}
+
+WEFT_INLINE weft__wheel *wheel_of(uint64_t home) {
+    uint32_t i = home & OUTSIDE;
+    return i == OUTSIDE ? &weft__rt.outside : &weft__rt.slot[i].wheel;
+}
+
+/* Of this runtime: it may hang somewhere. */
+WEFT_INLINE bool at_home(uint64_t home) {
+    return home >> HOME_BITS == weft__rt.generation && home;
+}
+
+/* Takes the lock that guards the timer; NULL: none does, because it was not started in this runtime. */
+static weft__wheel *lock_timer(timer *t) {
+    for (;;) {
+        uint64_t home = weft__load(&t->home, acquire); /* T2; pairs with the changes in lock_for_start */
+        if (!at_home(home)) return NULL;
+        weft__wheel *w = wheel_of(home);
+        weft__wheel_enter(w);
+        if (likely(weft__load(&t->home, relaxed) == home)) return w; /* T2: ours now */
+        weft__wheel_leave(w);
+    }
+}
+
+/* Out of the wheel or ring it hangs in. True: it would have fired. Under the lock. */
+static bool take_out(weft__wheel *w, timer *t) {
+    uint32_t place = t->place;
+    t->place = OUT;
+    if (place == WHEEL) weft__wheel_remove(w, &t->node);
+    if (place == DUE) weft__due_remove(&t->node);
+    return place != OUT;
+}
+
+/* Takes the lock of the wheel it is to hang in: the one that is wanted, except while its function runs, which stays where it is. */
+static weft__wheel *lock_for_start(timer *t, uint64_t want) {
+    for (;;) {
+        uint64_t home = weft__load(&t->home, acquire); /* T2, as in lock_timer */
+        if (!at_home(home)) {
+            if (!weft__cas(&t->home, &home, want, acq_rel)) continue; /* T2; pairs with lock_timer */
+            home = want;
+        }
+        weft__wheel *w = wheel_of(home);
+        weft__wheel_enter(w);
+        if (likely(weft__load(&t->home, relaxed) == home)) {                    /* T2: ours now */
+            if (likely(home == want || weft__load(&t->run, relaxed))) return w; /* T3: under the lock */
+            take_out(w, t);
+            weft__store(&t->home, want, release); /* T2; pairs with lock_timer */
+        }
+        weft__wheel_leave(w);
+    }
+}
+
+/* ---- plain threads ---- */
+
+/* A plain thread that wants to touch a wheel. True: it may, until weft__foreign_leave. False: there is none, and no timer is armed (a
+ * runtime that is being closed has taken them all out by then). */
+static bool enter_from_outside(void) {
+    for (;;) {
+        weft__foreign_enter(); /* before the look at the phase; pairs with weft_stop */
+        int phase = weft__runtime_phase();
+        if (phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING) return true;
+        weft__foreign_leave();
+        if (phase != WEFT_PHASE_CLOSING) return false;
+        weft__futex_wait(&weft__rt.phase, WEFT_PHASE_CLOSING, 0);
+    }
+}
+
+WEFT_INLINE bool in_task(void) {
+    return weft__cur(weft__self()) != NULL;
+}
+
+/* ---- becoming due ---- */
+
+/* Under the wheel's lock, on a worker's own stack. */
+static void fired(weft__timer *node, void *slot) {
+    timer *t = weft__container(node, timer, node);
+    t->place = OUT;
+    if (weft__load(&weft__root.cause, acquire)) return; /* T5; pairs with weft__root_cancel */
+    if (weft__load(&t->run, relaxed)) {                 /* T3: under the lock */
+        t->place = LATE;
+        return;
+    }
+    t->place = DUE;
+    weft__due_add(node->wheel, node);
+    ((weft__slot *)slot)->due++;
+}
+
+/* The next moment of the grid that lies after now: moments that were missed are skipped. */
+static int64_t next_tick(int64_t when, int64_t interval, int64_t now) {
+    int64_t missed = now > when ? (now - when) / interval : 0;
+    if (missed >= (INT64_MAX - when) / interval) return INT64_MAX;
+    return when + (missed + 1) * interval;
+}
+
+/* ---- the runner ---- */
+
+/* The next timer to call, and what to call: it may be started anew, with something else, while that goes on. */
+typedef struct {
+    timer *t;
+    weft_timer_fn *fn;
+    void *arg;
+} due;
+
+static due take_due(weft__wheel *w, weft__task *me) {
+    weft__wheel_enter(w);
+    weft__timer *node = weft__due_first(w);
+    timer *t = node ? weft__container(node, timer, node) : NULL;
+    due d = {.t = t};
+    if (t) {
+        d.fn = t->fn;
+        d.arg = t->arg;
+        weft__due_remove(node);
+        t->place = OUT;
+        weft__store(&t->by, me, relaxed);       /* compared only by whom it names */
+        weft__store(&t->run, RUNNING, relaxed); /* T3: under the lock */
+    }
+    weft__wheel_leave(w);
+    return d;
+}
+
+static void wake_waiters(timer *t);
+
+/* The function has returned. The timer may be gone afterwards. True: it is the earliest of the wheel now. */
+static bool settle(weft__wheel *w, timer *t) {
+    bool earliest = false;
+    weft__wheel_enter(w);                                   /* T2: while it runs its home stays */
+    bool stopping = weft__load(&weft__root.cause, acquire); /* T5 */
+    if (t->place == LATE) {
+        t->place = DUE;
+        weft__due_add(w, &t->node);
+    } else if (t->place == OUT && t->interval && !stopping) {
+        t->node.when = next_tick(t->node.when, t->interval, weft__clock_now());
+        t->place = WHEEL;
+        earliest = weft__wheel_add(w, &t->node);
+    }
+    uint32_t run = weft__xchg(&t->run, 0, acq_rel); /* T3; pairs with the looks in weft_timer_stop_wait */
+    weft__wheel_leave(w);
+    if (run & WAITED) wake_waiters(t);
+    return earliest;
+}
+
+/* Whoever sleeps until the earliest timer must be told, unless it is our own worker, who looks before he sleeps. */
+static bool somebody_elses(weft__wheel *w) {
+    weft__slot *s = weft__gate_slot(weft__load(&weft__self()->gate, relaxed)); /* a hint */
+    return w != &weft__rt.outside && (!s || w != &s->wheel);
+}
+
+/* The runner: calls the functions of all that are due in the wheel. It has `timer_fn` set while it does, and whatever would park
+ * looks at it (weft__block_link, weft_scope_end). */
+static int run_due(void *wheel) {
+    weft__task *me = weft__cur(weft__self());
+    me->b.linked = WEFT_LINK_NONE; /* so that a first wait goes through weft__block_link */
+    due d;
+    for (int n = 1; (d = take_due(wheel, me)).t; n++) {
+        me->timer_fn = (void *)(uintptr_t)d.fn;
+        d.fn(d.arg);
+        me->timer_fn = NULL;
+        if (settle(wheel, d.t) && somebody_elses(wheel)) weft__idle_kick();
+        if (n % RUNNER_BATCH == 0) weft_yield();
+    }
+    me->b.linked = WEFT_LINK_NEEDLESS;
+    return 0;
+}
+
+void weft__timers_due(weft__slot *s, weft__wheel *w) {
+    s->due = 0;
+    if (likely(weft__spawn_runner(s, run_due, w))) return;
+    weft__wheel_enter(w); /* no memory: they go back, and are due again at once */
+    for (weft__timer *node; (node = weft__due_first(w));) {
+        weft__due_remove(node);
+        weft__container(node, timer, node)->place = WHEEL;
+        weft__wheel_add(w, node);
+    }
+    weft__wheel_leave(w);
+    weft__nap(WEFT_MS);
+}
+
+void weft__timer_must_not_wait(const weft__task *t, const char *what) {
+    weft__die("a timer's function (%p) must not wait, and it does in %s: start a task from it", t->timer_fn, what);
+}
+
+/* ---- the end of the runtime ---- */
+
+static void dropped(weft__timer *node) {
+    weft__container(node, timer, node)->place = OUT;
+}
+
+void weft__timers_drop(weft__wheel *w) {
+    weft__wheel_enter(w);
+    weft__wheel_drop(w, fired, dropped); /* T5 */
+    weft__wheel_leave(w);
+}
+
+/* ---- starting ---- */
+
+int weft_timer_start(weft_timer *storage, weft_deadline deadline, int64_t interval, weft_timer_fn *fn, void *arg) {
+    if (!fn || interval < 0) return WEFT_EINVAL;
+    timer *t = timer_of(storage);
+    weft__slot *s = weft__enter();
+    if (!s && !enter_from_outside()) return WEFT_ETERMINATED;
+    int err = 0;
+    bool earliest = false;
+    if (unlikely(weft__load(&weft__rt.phase, relaxed) != WEFT_PHASE_RUNNING)) { /* a hint for tasks: T5 sees to the rest */
+        err = WEFT_ETERMINATED;
+    } else {
+        weft__wheel *w = lock_for_start(t, home_of(s));
+        take_out(w, t);
+        t->node.when = deadline.ns == 0 ? INT64_MAX : deadline.ns < 1 ? 1 : deadline.ns;
+        t->node.fire = fired;
+        t->fn = fn;
+        t->arg = arg;
+        t->interval = interval;
+        t->place = WHEEL;
+        earliest = weft__wheel_add(w, &t->node);
+        earliest = earliest && (!s || w != &s->wheel); /* our own worker looks before it sleeps */
+        weft__wheel_leave(w);
+    }
+    if (s)
+        weft__leave();
+    else
+        weft__foreign_leave();
+    if (unlikely(earliest)) weft__idle_kick();
+    return err;
+}
+
+/* ---- stopping ---- */
+
+static int stop(timer *t) {
+    weft__wheel *w = lock_timer(t);
+    if (!w) return 0;
+    int armed = take_out(w, t);
+    t->interval = 0; /* if its function runs, settle leaves it at that */
+    weft__wheel_leave(w);
+    return armed;
+}
+
+int weft_timer_stop(weft_timer *storage) {
+    if (likely(in_task())) return stop(timer_of(storage)); /* no slot is touched: no entry needed */
+    if (!enter_from_outside()) return 0;
+    int armed = stop(timer_of(storage));
+    weft__foreign_leave();
+    return armed;
+}
+
+/* ---- waiting for the function's end ---- */
+
+static struct {
+    weft__lock lock;
+    weft__queue queue; /* waiter.elem: the timer */
+} waiters;
+
+static void wake_waiters(timer *t) {
+    weft__queue woken = {NULL, NULL};
+    weft__lock_take(&waiters.lock);
+    for (weft__waiter *x = waiters.queue.head, *next; x; x = next) {
+        next = x->next;
+        if (x->elem != t) continue; /* the timer may be gone: an address only */
+        weft__queue_remove(x);
+        weft__queue_add(&woken, x);
+    }
+    weft__lock_leave(&waiters.lock);
+    weft__slot *s = weft__enter();
+    for (weft__waiter *x; (x = woken.head);) {
+        weft__queue_remove(x); /* its frame is gone once it runs */
+        weft__resume(x->block, s);
+    }
+    weft__leave();
+}
+
+static void post_unlock(weft__slot *s, void *lock) {
+    (void)s;
+    weft__lock_leave(lock);
+}
+
+/* Parks until the runner looks for waiters of this timer; the waiters' lock is held. T4: neither cancelled nor timed. */
+static void wait_locked(timer *t, weft__block *b, weft__slot *s) {
+    weft__waiter x = {.block = b, .elem = t};
+    weft__queue_add(&waiters.queue, &x);
+    weft__store(&b->reason, WEFT_WAIT_JOIN, relaxed); /* for people */
+    if (s) {
+        weft__park(weft__self(), s, post_unlock, &waiters.lock);
+    } else {
+        weft__thread *thread = weft__container(b, weft__thread, b);
+        weft__thread_ready(thread);
+        weft__lock_leave(&waiters.lock);
+        weft__thread_sleep(thread, 0);
+    }
+    weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
+}
+
+/* One wait for the end of the call that is going on. */
+static void wait_once(timer *t) {
+    weft__slot *s = weft__enter(); /* before the lock: it may take long */
+    weft__block *b = weft__me();
+    weft__lock_take(&waiters.lock);
+    uint32_t run = weft__load(&t->run, relaxed);                /* the CAS verifies it */
+    if (run && weft__cas(&t->run, &run, run | WAITED, acq_rel)) /* T4; pairs with settle */
+        wait_locked(t, b, s);
+    else
+        weft__lock_leave(&waiters.lock);
+    if (s) weft__leave();
+}
+
+static void wait_for_end(timer *t) {
+    weft__task *me = weft__cur(weft__self());
+    while (weft__load(&t->run, acquire)) { /* T3; pairs with settle */
+        if (me && weft__load(&t->by, relaxed) == me) return;
+        if (me && me->timer_fn) weft__timer_must_not_wait(me, "weft_timer_stop_wait");
+        wait_once(t);
+    }
+}
+
+int weft_timer_stop_wait(weft_timer *storage) {
+    int armed = weft_timer_stop(storage);
+    wait_for_end(timer_of(storage));
+    return armed;
+}
+
+int64_t weft__timer_moment(const weft_timer *storage) {
+    return ((const timer *)(const void *)storage)->node.when;
+}
