@@ -27,6 +27,11 @@ static void *waker(void *p) {
             if (write(efd, &one, 8) != 8) abort();
         } else {
             pthread_mutex_lock(&m);
+            if (flag) { /* the last one has not been seen yet: none may be lost */
+                pthread_mutex_unlock(&m);
+                i--;
+                continue;
+            }
             flag = 1;
             sent = bn_now();
             pthread_mutex_unlock(&m);
