@@ -520,14 +520,31 @@ void weft__idle_kick(void) {
     weft__foreign_leave();
 }
 
+/* Under the lock: somebody who has just armed a timer may be looking for a sentry to kick. */
+static void clear(void) {
+    idle.slots = NULL;
+    idle.workers = idle.sentry = NULL;
+    idle.until = idle.retry = 0;
+    idle.deep = false;
+    weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */
+}
+
 void weft__idle_close(void) {
-    memset(&idle, 0, sizeof idle);
-    weft__store(&weft__rt.idle, 0, relaxed); /* nobody else is there */
+    weft__lock_take(&idle.lock);
+    clear();
+    weft__lock_leave(&idle.lock);
 }
 
 void weft__idle_open(void) {
-    weft__idle_close();
+    weft__lock_take(&idle.lock);
+    clear();
     for (int i = weft__rt.slots - 1; i >= 0; i--) slot_push(&weft__rt.slot[i]);
+    weft__lock_leave(&idle.lock);
+}
+
+void weft__idle_forget(void) {
+    clear();
+    weft__lock_leave(&idle.lock);
 }
 
 bool weft__idle_all(void) {

@@ -53,6 +53,8 @@ void weft__idle_kick(void);
 /* Every slot is idle: a runtime begins. And there is none: it has ended. */
 void weft__idle_open(void);
 void weft__idle_close(void);
+/* In the child of a fork, where somebody may have held the lock: there is none. */
+void weft__idle_forget(void);
 /* Nothing runs and nothing is ready: for tests. */
 bool weft__idle_all(void);
 

@@ -67,7 +67,7 @@ static void clear_away(void) {
     bool whole = phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING;
     bool release = whole && !orphaned;
     weft__workers_forget();
-    weft__idle_close();
+    weft__idle_forget();
     weft__slot_take_forget();
     if (phase != WEFT_PHASE_NONE) weft__stack_pool_forget(release);
     weft__runtime_forget(release);

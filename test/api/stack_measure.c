@@ -19,25 +19,26 @@ static int shallow_task(void *arg) {
     return (int)(intptr_t)arg - (int)(intptr_t)arg;
 }
 
-/* What was noted for a function. */
+/* What was noted for a function: a compiler that unrolls a loop makes several spawn sites of one. */
 struct noted {
     weft_fn *fn;
-    weft_stack_site site;
+    weft_stack_site all;
     int sites;
 };
 
 static void look(const weft_stack_site *site, void *arg) {
     struct noted *n = arg;
     if (site->fn != n->fn) return;
-    n->site = *site;
-    n->sites++;
+    uint64_t tasks = n->all.tasks + site->tasks;
+    if (n->sites++ == 0 || site->high_water > n->all.high_water) n->all = *site;
+    n->all.tasks = tasks;
 }
 
 static weft_stack_site noted(weft_fn *fn) {
     struct noted n = {.fn = fn};
     CHECK_GT(weft_stack_sites(look, &n), 0);
-    CHECK_EQ(n.sites, 1);
-    return n.site;
+    CHECK_GT(n.sites, 0);
+    return n.all;
 }
 
 static int run_flagged(int workers, weft_fn *fn, void *arg, unsigned flags) {
@@ -129,18 +130,25 @@ TEST(stack_measure, the_environment_asks_for_a_report_at_the_end) {
         CHECK_MSG(c.exit_code == 0, "exit %d, signal %d:\n%s", c.exit_code, c.signal, c.out);
         char *title = strstr(c.out, "weft: stacks by spawn site");
         CHECK_MSG(title && !strstr(title + 1, "weft: stacks"), "%s", c.out);
-        CHECK_MSG(strstr(c.out, ": 40 tasks, high-water ") && strstr(c.out, " KiB of 256 KiB, advice "), "%s", c.out);
+        CHECK_MSG(strstr(c.out, " tasks, high-water ") && strstr(c.out, " KiB of 256 KiB, advice "), "%s", c.out);
     }
 }
 
 /* ---- followed ---- */
+
+/* One spawn site, whatever the compiler does to loops and tail calls. */
+static __attribute__((noinline)) int spawn_here(weft_scope *s, weft_fn *fn, void *arg) {
+    int rc = weft_spawn(s, fn, arg);
+    __asm__ volatile("" ::: "memory");
+    return rc;
+}
 
 static int spawn_many(void *arg) {
     weft_fn **fn = arg;
     for (int round = 0; round < 4; round++) {
         weft_scope s;
         weft_scope_begin(&s, NULL);
-        for (int i = 0; i < TASKS; i++) CHECK_EQ(weft_spawn(&s, *fn, as_arg(40)), 0);
+        for (int i = 0; i < TASKS; i++) CHECK_EQ(spawn_here(&s, *fn, as_arg(40)), 0);
         CHECK_EQ(weft_scope_end(&s), 0);
     }
     return 0;
