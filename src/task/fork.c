@@ -22,6 +22,7 @@
 #include <sched.h>
 
 #include "chan/chan.h"
+#include "task/panic.h"
 #include "task/task.h"
 
 enum { CLEAN = 0, LEFT, CLEARING }; /* weft__forked */
@@ -72,6 +73,9 @@ static void clear_away(void) {
     if (phase != WEFT_PHASE_NONE) weft__stack_pool_forget(release);
     weft__runtime_forget(release);
     weft__slab_forget(&weft__rt.fresh_slab, NULL);
+    weft__slab_forget(&weft__alarm_slab, NULL);
+    weft__timers_forget();
+    weft__locals_forget();
     weft__chans_forget();
     weft__handles_forget();
     weft__extras_forget();

@@ -137,6 +137,7 @@ static void clear(void) {
     weft__store(&weft__rt.no_stacks, false, relaxed);
     weft__store(&weft__rt.idle, 0, relaxed);
     weft__store(&weft__rt.searching, 0, relaxed);
+    weft__store(&weft__rt.low_ran, weft__os_now(), relaxed);
     weft__store(&weft__rt.napper, NULL, relaxed);
     weft__store(&weft__rt.takeovers, 0, relaxed);
     weft__store(&weft__rt.foreign_wakes, 0, relaxed);
@@ -239,6 +240,8 @@ void weft__runtime_forget(bool release) {
     if (release) weft__vm_release(weft__rt.slot, slots_bytes());
     weft__rt.slot = NULL;
     weft__rt.started = weft__rt.fresh = (weft__inject){0};
+    memset(weft__rt.lane, 0, sizeof weft__rt.lane);
+    weft__store(&weft__rt.wanting, 0, relaxed); /* nobody else is there */
     outside.ready = false;
     weft__lock_leave(&outside.once);
     weft__clock_moved = NULL;
