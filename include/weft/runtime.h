@@ -20,7 +20,9 @@ enum {
         1u << 0, /* remember how deep the stacks of each spawn site's tasks become: weft_stack_sites in debug.h. Slower */
     WEFT_STACK_REPORT = 1u << 1,  /* measure, and print the result when the runtime stops or the process exits */
     WEFT_STACK_ADVISED = 1u << 2, /* measure, and give later tasks of a spawn site a stack of the size that is advised for it */
-    WEFT_PANIC_ABORT = 1u << 3    /* a panic that no weft_try contains aborts the process, where it happens */
+    WEFT_PANIC_ABORT = 1u << 3,   /* a panic that no weft_try contains aborts the process, where it happens */
+    WEFT_PIN_WORKERS =
+        1u << 4 /* a slot is a CPU: whoever holds it runs there only; slots steal from those of their NUMA node first */
 };
 
 /* All zero is the default of everything. Each field has a variable in the environment (WEFT_WORKERS, WEFT_STACK_SIZE, …; a flag

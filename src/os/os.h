@@ -75,6 +75,14 @@ int weft__cpu_count(void);
 /* What the cgroups named in the file `self` (/proc/self/cgroup) allow, with their tree at `root` (/sys/fs/cgroup): CPUs,
  * rounded up; 0: no limit. */
 int weft__cpu_quota(const char *self, const char *root);
+/* The CPUs this process may use, those of a NUMA node together, with the nodes described at `root` (/sys/devices/system/node). How many
+ * were put into `place`; 0: they cannot be told. */
+typedef struct weft__place {
+    int cpu, node;
+} weft__place;
+int weft__cpu_places(weft__place *place, int max, const char *root);
+/* The calling thread runs on this CPU only, from now on. 0 or -errno. */
+int weft__thread_bind(int cpu);
 size_t weft__page_size(void);
 /* The start of a small file, as a string; its length or -errno. */
 int weft__read_file(const char *path, char *buf, size_t size);

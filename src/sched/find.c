@@ -80,14 +80,20 @@ static weft__work steal_from(weft__slot *s, weft__slot *v, bool *young) {
     return 0;
 }
 
-static weft__work steal(weft__slot *s, bool *young) {
+/* From all others in a random order; `near`: those of the same NUMA node, or, false, those of the others. */
+static weft__work steal_near(weft__slot *s, bool *young, bool near) {
     int n = weft__rt.slots, first = (int)(weft__random(&s->random) % (uint32_t)n);
     for (int i = 0; i < n; i++) {
         weft__slot *v = &weft__rt.slot[(first + i) % n];
-        weft__work k = v == s ? 0 : steal_from(s, v, young);
+        weft__work k = v == s || (v->place.node == s->place.node) != near ? 0 : steal_from(s, v, young);
         if (k) return k;
     }
     return 0;
+}
+
+static weft__work steal(weft__slot *s, bool *young) {
+    weft__work k = steal_near(s, young, true);
+    return k || !weft__rt.nodes ? k : steal_near(s, young, false);
 }
 
 /* ---- timers ---- */

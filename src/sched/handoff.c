@@ -62,6 +62,13 @@ weft__slot *weft__enter_slow(void) {
     }
 }
 
+/* The system call is made with in_rt = 1 (against H10), but by a worker that has just been given its slot, and only with a new CPU. */
+void weft__slot_place(weft__slot *s, weft__worker *w) {
+    if (w->cpu == s->place.cpu + 1) return;
+    w->cpu =
+        weft__thread_bind(s->place.cpu) == 0 ? s->place.cpu + 1 : 0; /* the CPU may have gone: then wherever the kernel likes */
+}
+
 void weft__slot_disown(weft__worker *w) {
     /* A taker that has just requested it fails its commit: the gate has changed (H3). */
     weft__slot_outside(weft__here(w), w);

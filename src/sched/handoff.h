@@ -119,12 +119,15 @@ bool weft__slot_take(weft__slot *s);
 void weft__worker_request(weft__worker *w);
 /* In the child of a fork: nobody requests anything. */
 void weft__slot_take_forget(void);
+/* The worker's thread goes to the slot's CPU. */
+WEFT_COLD void weft__slot_place(weft__slot *s, weft__worker *w);
 /* The worker becomes the slot's owner; it had none (H5). */
 WEFT_INLINE void weft__slot_own(weft__slot *s, weft__worker *w) {
     weft__store(&s->owner, w, release);                 /* H6: a hint */
     weft__store(&w->gate, weft__gate_open(s), release); /* pairs with the CAS in weft__slot_take */
     w->last = s;
     s->lane_since = 0; /* another thread's time */
+    if (unlikely(weft__rt.places)) weft__slot_place(s, w);
     weft__slot_inside(s, w);
 }
 /* The worker, inside, gives its slot up: it is free for others from the caller's next release on. */

@@ -145,7 +145,8 @@ struct weft__slot {
     _Atomic uint64_t taken, given;  /* stacks, for tasks; for the stats */
     _Atomic int64_t now;            /* the clock when it was last looked at */
     _Atomic uint64_t steals, wakes, sleeps;
-    int index; /* fixed */
+    int index;         /* fixed */
+    weft__place place; /* with WEFT_PIN_WORKERS; fixed */
     weft__worker
         *inside; /* who is inside the runtime with it (H1); plain, so that a double owner is seen; checked builds only */
     /* The watch's (watch.c). */
@@ -181,6 +182,7 @@ struct weft__worker {
     bool searching;     /* counted in weft__rt.searching */
     int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
     weft__slot *last;   /* where it ran last; a hint */
+    int cpu;            /* that it is bound to, + 1; 0: none */
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */
@@ -225,6 +227,8 @@ struct weft__rt {
     uint64_t generation; /* of the runtime: 1, 2, … */
     bool many;           /* more than one slot: somebody may steal */
     weft__shape plain;   /* of a task without wishes; its class may be WEFT_STACK_ASK */
+    bool places;         /* slots have CPUs: WEFT_PIN_WORKERS */
+    bool nodes;          /* and they are of more than one NUMA node */
     bool ring_turns;     /* one slot and no C++: weft_yield may take its short way */
     bool cxx;            /* the program has a C++ run-time library */
     bool panic_abort;    /* the configuration, as the next three */

@@ -53,6 +53,7 @@ static int configure(const weft_config *given) {
     weft__rt.many = weft__rt.slots > 1;
     weft__rt.cxx = weft__eh_here() != NULL;
     weft__rt.ring_turns = !weft__rt.many && !weft__rt.cxx;
+    weft__rt.places = c.flags & WEFT_PIN_WORKERS;
     weft__rt.panic_abort = c.flags & WEFT_PANIC_ABORT;
     weft__rt.on_panic = c.on_panic;
     weft__rt.on_task_error = c.on_task_error;
@@ -76,6 +77,19 @@ static size_t slots_bytes(void) {
     return ((size_t)weft__rt.slots * sizeof(weft__slot) + page - 1) & ~(page - 1);
 }
 
+/* A CPU for each slot; more slots than CPUs share them. */
+static void place_slots(void) {
+    static weft__place place[WEFT_SLOTS_MAX];
+    int n = weft__rt.places ? weft__cpu_places(place, WEFT_SLOTS_MAX, "/sys/devices/system/node") : 0;
+    weft__rt.nodes = false;
+    if (weft__rt.places && !n) weft__say("WEFT_PIN_WORKERS: the CPUs cannot be told, and no worker is bound to one");
+    weft__rt.places = n > 0;
+    for (int i = 0; n && i < weft__rt.slots; i++) {
+        weft__rt.slot[i].place = place[i % n];
+        if (place[i % n].node != place[0].node) weft__rt.nodes = true;
+    }
+}
+
 static int open_slots(void) {
     weft__rt.slot = weft__vm_reserve(slots_bytes(), weft__page_size());
     if (!weft__rt.slot) return WEFT_ENOMEM;
@@ -89,6 +103,7 @@ static int open_slots(void) {
         weft__store(&s->now, now, relaxed); /* nobody else is there yet */
         weft__wheel_init(&s->wheel, now);
     }
+    place_slots();
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Priorities, the slice, and pinned tasks. */
 #include <limits.h>
+#include <sched.h>
 
 #include "api/common.h"
 
@@ -369,3 +370,37 @@ static int panic_takes_pins_along(void *arg) {
 }
 
 TEST(pin, a_panic_takes_its_pins_along) { run_each(panic_takes_pins_along); }
+
+/* ---- workers on CPUs ---- */
+
+static int bound_to_one(void *arg) {
+    cpu_set_t set;
+    (void)arg;
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+        CHECK_EQ(CPU_COUNT(&set), 1);
+        CHECK(CPU_ISSET((size_t)sched_getcpu(), &set));
+        CHECK_EQ(weft_sleep_for(100 * WEFT_US), 0);
+    }
+    return 0;
+}
+
+static int all_bound(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_spawn(&s, bound_to_one, NULL), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST(pin, workers_run_on_the_cpu_of_their_slot_on_request) {
+    cpu_set_t before, after;
+    CHECK_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    EACH_WORKERS(w) {
+        weft_config cfg = {.workers = w, .flags = WEFT_PIN_WORKERS};
+        CHECK_EQ(weft_run(all_bound, NULL, &cfg), 0);
+    }
+    CHECK_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+    CHECK(CPU_EQUAL(&before, &after)); /* the caller's thread is left alone */
+}

@@ -294,6 +294,29 @@ TEST(os_cpu, the_smallest_quota_of_all_ancestors_holds) {
     remove_tree();
 }
 
+/* Every CPU that may be used once, those of a node together, whatever the nodes say. */
+TEST(os_cpu, cpus_are_listed_node_by_node) {
+    weft__place p[1024], q[1024];
+    char nodes[128];
+    make_tree();
+    snprintf(nodes, sizeof nodes, "%s/node", root);
+    int n = weft__cpu_places(p, 1024, nodes); /* no nodes at all */
+    CHECK_GE(n, 1);
+    for (int i = 0; i < n; i++) CHECK(p[i].node == 0 && (i == 0 || p[i].cpu > p[i - 1].cpu));
+    char first[32];
+    snprintf(first, sizeof first, "%d\n", p[n - 1].cpu);
+    write_file("node/node0/cpulist", first); /* the last CPU is the first node's */
+    write_file("node/node3/cpulist", "0-4000\n");
+    CHECK_EQ(weft__cpu_places(q, 1024, nodes), n);
+    CHECK_EQ(q[0].cpu, p[n - 1].cpu);
+    CHECK_EQ(q[0].node, 0);
+    for (int i = 1; i < n; i++) CHECK(q[i].cpu == p[i - 1].cpu && q[i].node == 3);
+    write_file("node/node3/cpulist", "x,-,7-\n");
+    CHECK_EQ(weft__cpu_places(q, 1024, nodes), n);
+    CHECK_EQ(weft__cpu_places(q, 1, nodes), 1);
+    remove_tree();
+}
+
 TEST(os_cpu, a_quota_of_cgroup_v1_counts) {
     make_tree();
     write_file("fs/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
