@@ -164,8 +164,11 @@ bool weft__attend(weft__slot *s, weft__work *k) {
 static weft__work local(weft__slot *s) {
     weft__work k = 0;
     run_timers(s);
-    bool fair = weft__rounds_over(s);
-    weft__rounds_begin(s);
+    bool fair = weft__rounds_over(s); /* counted across visits: timers that are always due must not starve the global queues */
+    if (fair)
+        weft__rounds_begin(s);
+    else
+        weft__attend_soon(s, s->fair_end - weft__load(&s->picks, relaxed)); /* the owner's own */
     if (weft__lane_attend(s, &k)) return k;
     if (fair && (k = fair_share(s))) return k;
     if ((k = weft__pick(s))) return k;

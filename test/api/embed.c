@@ -77,7 +77,7 @@ TEST(embed, the_deadline_of_a_threads_scope_ends_its_tasks_and_its_own_waits) {
     EACH_WORKERS(w) {
         CHECK_EQ(set_up(w), 0);
         weft_scope s;
-        weft_scope_opts o = {.deadline = weft_after(3 * WEFT_MS), .on_error = WEFT_CANCEL_ALL};
+        weft_scope_opts o = {.deadline = weft_after(20 * WEFT_MS * test_slow_tools()), .on_error = WEFT_CANCEL_ALL};
         weft_scope_begin(&s, &o);
         for (int i = 0; i < 10; i++) CHECK_EQ(weft_spawn(&s, wait_for_ever, NULL), 0);
         CHECK_EQ(weft_sleep(WEFT_FOREVER), WEFT_ECANCELED);
