@@ -55,7 +55,7 @@ weft__slot *weft__enter_slow(void) {
             weft__slot_inside(s, w);
             if (gate != open) { /* somebody waits: the others first */
                 s->budget = 0;
-                weft__attend_soon(s, 1);
+                weft__rounds_cut(s);
             }
             return s;
         }

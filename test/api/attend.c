@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* What a slot attends to beside its own queues: nothing of it is lost, starved or run too early by special tasks. */
+#include "api/common.h"
+
+static const weft_config one = {.workers = 1}; /* with the usual slice */
+
+static struct {
+    atomic_int stop, slept, ready, received;
+    weft_chan *c;
+} st;
+
+static void reset(void) { memset(&st, 0, sizeof st); }
+
+static int spawn_as(weft_scope *s, weft_fn *fn, void *arg, int priority, unsigned flags) {
+    weft_task_opts o = {.priority = priority, .flags = flags};
+    return weft_spawn_opts(s, fn, arg, &o);
+}
+
+static int yield_until_stop(void *arg) {
+    (void)arg;
+    while (!atomic_load(&st.stop)) weft_yield();
+    return 0;
+}
+
+static int sleep_and_stop(void *arg) {
+    (void)arg;
+    CHECK_EQ(weft_sleep_for(5 * WEFT_MS), 0);
+    atomic_store(&st.stop, 1);
+    return 0;
+}
+
+static int stop_at_once(void *arg) {
+    (void)arg;
+    atomic_store(&st.stop, 1);
+    return 0;
+}
+
+/* Two that yield to each other are never away at once. The one who ends it starts first, if it can sleep. */
+static int beside_two(int priority, unsigned flags, weft_fn *ender, int ender_priority) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(spawn_as(&s, ender, NULL, ender_priority, 0), 0);
+    if (ender == sleep_and_stop) weft_yield();
+    for (int i = 0; i < 2; i++) CHECK_EQ(spawn_as(&s, yield_until_stop, NULL, priority, flags), 0);
+    return weft_scope_end(&s);
+}
+
+static int timer_beside_high(void *arg) {
+    (void)arg;
+    return beside_two(WEFT_PRIORITY_HIGH, 0, sleep_and_stop, WEFT_PRIORITY_NORMAL);
+}
+static int low_beside_high(void *arg) {
+    (void)arg;
+    return beside_two(WEFT_PRIORITY_HIGH, 0, stop_at_once, WEFT_PRIORITY_LOW);
+}
+static int timer_beside_pinned(void *arg) {
+    (void)arg;
+    return beside_two(WEFT_PRIORITY_NORMAL, WEFT_PINNED, sleep_and_stop, WEFT_PRIORITY_NORMAL);
+}
+static int low_beside_pinned(void *arg) {
+    (void)arg;
+    return beside_two(WEFT_PRIORITY_NORMAL, WEFT_PINNED, stop_at_once, WEFT_PRIORITY_LOW);
+}
+
+static void run_one(weft_fn *fn) {
+    reset();
+    CHECK_EQ(weft_run(fn, NULL, &one), 0);
+}
+
+TEST(attend, a_timer_comes_beside_high_tasks_that_yield_to_each_other) { run_one(timer_beside_high); }
+TEST(attend, a_low_task_runs_beside_high_tasks_that_yield_to_each_other) { run_one(low_beside_high); }
+TEST(attend, a_timer_comes_beside_pinned_tasks_that_yield_to_each_other) { run_one(timer_beside_pinned); }
+TEST(attend, a_low_task_runs_beside_pinned_tasks_that_yield_to_each_other) { run_one(low_beside_pinned); }
+
+/* A normal task that is already started, beside pinned ones: they take turns for a long time. */
+static int count_yields(void *arg) {
+    for (int i = 0; i < 1000; i++) weft_yield();
+    atomic_store(&st.stop, 1);
+    (void)arg;
+    return 0;
+}
+static int normal_beside_pinned(void *arg) {
+    (void)arg;
+    return beside_two(WEFT_PRIORITY_NORMAL, WEFT_PINNED, count_yields, WEFT_PRIORITY_NORMAL);
+}
+TEST(attend, a_normal_task_goes_on_beside_pinned_tasks_that_yield_to_each_other) { run_one(normal_beside_pinned); }
+
+/* A task that computes and calls seldom is sent to the timers by the watch: not only after as many calls as a slot makes rounds. */
+static int call_seldom(void *arg) {
+    int calls = 0;
+    while (!atomic_load(&st.stop)) {
+        int64_t end = weft_now() + 20 * WEFT_MS;
+        while (weft_now() < end) {
+        }
+        weft_yield();
+        calls++;
+    }
+    *(int *)arg = calls;
+    return 0;
+}
+static int timer_beside_computing(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, sleep_and_stop, NULL), 0);
+    weft_yield();
+    CHECK_EQ(weft_spawn(&s, call_seldom, arg), 0);
+    return weft_scope_end(&s);
+}
+TEST(attend, a_timer_comes_at_one_of_the_next_calls_of_a_computing_task) {
+    int calls = 0;
+    reset();
+    CHECK_EQ(weft_run(timer_beside_computing, &calls, &one), 0);
+    printf("%d calls\n", calls);
+    CHECK_LE(calls, 20);
+}
