@@ -113,3 +113,64 @@ TEST(attend, a_timer_comes_at_one_of_the_next_calls_of_a_computing_task) {
     printf("%d calls\n", calls);
     CHECK_LE(calls, 20);
 }
+
+/* ---- woken by a thread while it parks ---- */
+
+static int receive_all(void *arg) {
+    int v;
+    (void)arg;
+    atomic_fetch_add(&st.ready, 1);
+    while (weft_chan_recv(st.c, &v, WEFT_FOREVER) == 0) atomic_fetch_add(&st.received, 1);
+    return 0;
+}
+
+static void *send_many(void *arg) {
+    int n = *(int *)arg;
+    for (int i = 0; i < n; i++) CHECK_EQ(weft_chan_send(st.c, &i, WEFT_FOREVER), 0);
+    return NULL;
+}
+
+struct receivers {
+    int priority;
+    unsigned flags;
+    int n;
+};
+
+static int receive_as(void *arg) {
+    struct receivers *r = arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < r->n; i++) CHECK_EQ(spawn_as(&s, receive_all, NULL, r->priority, r->flags), 0);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_spawn(&s, yield_until_stop, NULL), 0);
+    return weft_scope_end(&s);
+}
+
+static void woken_while_parking(int priority, unsigned flags, int receivers) {
+    enum { SENDERS = 2 };
+    pthread_t sender[SENDERS];
+    weft_task *t;
+    int n = (int)test_scale(50000, 2000), result;
+    struct receivers r = {priority, flags, receivers};
+    reset();
+    CHECK_EQ(weft_start(&one), 0);
+    CHECK((st.c = weft_chan_new(sizeof n, 0)) != NULL);
+    CHECK_EQ(weft_task_start(&t, receive_as, &r, NULL), 0);
+    for (int i = 0; i < SENDERS; i++) CHECK_EQ(pthread_create(&sender[i], NULL, send_many, &n), 0);
+    for (int i = 0; i < SENDERS; i++) pthread_join(sender[i], NULL);
+    CHECK_EQ(weft_chan_close(st.c), 0);
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_task_join(t, &result, WEFT_FOREVER), 0);
+    CHECK_EQ(result, 0);
+    CHECK_EQ(atomic_load(&st.received), SENDERS * n);
+    weft_chan_unref(st.c);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+TEST(attend, a_high_task_that_a_thread_wakes_while_it_parks_is_left_first) {
+    woken_while_parking(WEFT_PRIORITY_HIGH, 0, 1);
+    woken_while_parking(WEFT_PRIORITY_HIGH, 0, 3);
+}
+TEST(attend, a_pinned_task_that_a_thread_wakes_while_it_parks_is_left_first) {
+    woken_while_parking(WEFT_PRIORITY_NORMAL, WEFT_PINNED, 1);
+    woken_while_parking(WEFT_PRIORITY_NORMAL, WEFT_PINNED, 3);
+}
