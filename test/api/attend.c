@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a slot attends to beside its own queues: nothing of it is lost, starved or run too early by special tasks. */
 #include "api/common.h"
+#include "sched/idle.h"
 
 static const weft_config one = {.workers = 1}; /* with the usual slice */
 
@@ -173,4 +174,55 @@ TEST(attend, a_high_task_that_a_thread_wakes_while_it_parks_is_left_first) {
 TEST(attend, a_pinned_task_that_a_thread_wakes_while_it_parks_is_left_first) {
     woken_while_parking(WEFT_PRIORITY_NORMAL, WEFT_PINNED, 1);
     woken_while_parking(WEFT_PRIORITY_NORMAL, WEFT_PINNED, 3);
+}
+
+/* ---- the sentry is wanted itself ---- */
+
+static int sleep_longer_and_stop(void *arg) {
+    (void)arg;
+    atomic_store(&st.slept, 1);
+    CHECK_EQ(weft_sleep_for(100 * WEFT_MS), 0);
+    atomic_store(&st.stop, 1);
+    return 0;
+}
+
+/* Its worker runs the sleeper while it waits, then goes to sleep with the earliest timer of all: it is the sentry. Then it is kept. */
+static int receive_and_compute(void *arg) {
+    int v;
+    (void)arg;
+    CHECK_EQ(weft_go(sleep_longer_and_stop, NULL), 0);
+    CHECK_EQ(weft_chan_recv(st.c, &v, WEFT_FOREVER), 0);
+    while (!atomic_load(&st.stop)) {
+    }
+    return 0;
+}
+
+static bool all_idle(void *arg) {
+    (void)arg;
+    return weft__idle_all();
+}
+
+static int nothing(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&st.slept, 1);
+    return 0;
+}
+
+TEST(attend, a_timer_comes_though_its_sentry_has_a_pinned_task_to_run) {
+    weft_config cfg = {.workers = 4};
+    weft_task_opts pinned = {.flags = WEFT_PINNED};
+    for (int round = 0; round < 10; round++) {
+        weft_task *t;
+        int v = 0;
+        reset();
+        CHECK_EQ(weft_start(&cfg), 0);
+        CHECK((st.c = weft_chan_new(sizeof v, 0)) != NULL);
+        CHECK_EQ(weft_task_start(&t, receive_and_compute, NULL, &pinned), 0);
+        thread_wait(&st.slept, 1);
+        test_until(all_idle, NULL);
+        CHECK_EQ(weft_chan_send(st.c, &v, WEFT_FOREVER), 0);
+        CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0);
+        weft_chan_unref(st.c);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
 }
