@@ -542,6 +542,7 @@ static void clear(void) {
     idle.until = idle.retry = 0;
     idle.deep = false;
     weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */
+    weft__store(&weft__rt.wanting, 0, relaxed);
 }
 
 void weft__idle_close(void) {

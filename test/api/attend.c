@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What a slot attends to beside its own queues: nothing of it is lost, starved or run too early by special tasks. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "api/common.h"
 #include "sched/idle.h"
 
@@ -225,4 +228,53 @@ TEST(attend, a_timer_comes_though_its_sentry_has_a_pinned_task_to_run) {
         weft_chan_unref(st.c);
         CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     }
+}
+
+/* ---- fork ---- */
+
+static int hold_the_slot(void *arg) {
+    (void)arg;
+    atomic_store(&st.ready, 1);
+    while (!atomic_load(&st.stop)) {
+    }
+    return 0;
+}
+
+static int run_special_here(void *arg) {
+    weft_scope s;
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    for (int p = WEFT_PRIORITY_LOW; p <= WEFT_PRIORITY_HIGH; p++)
+        for (int i = 0; i < 10; i++) CHECK_EQ(spawn_as(&s, nothing, NULL, p, i % 2 ? WEFT_PINNED : 0), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(atomic_load(&st.slept), 30);
+    return 0;
+}
+
+TEST(attend, a_child_of_a_fork_does_not_find_the_special_tasks_of_its_parent) {
+    test_skip_under("ThreadSanitizer starts no thread in the child of a fork", NULL);
+    weft_task *t, *special[20];
+    reset();
+    CHECK_EQ(weft_start(&one), 0);
+    CHECK_EQ(weft_task_start(&t, hold_the_slot, NULL, NULL), 0);
+    thread_wait(&st.ready, 1);
+    for (int i = 0; i < 20; i++) {
+        weft_task_opts o = {.priority = i % 2 ? WEFT_PRIORITY_HIGH : WEFT_PRIORITY_LOW};
+        CHECK_EQ(weft_task_start(&special[i], nothing, NULL, &o), 0);
+    }
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(20);
+        _exit(weft_run(run_special_here, NULL, &one));
+    }
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) {
+    }
+    CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", (unsigned)status);
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0);
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_task_join(special[i], NULL, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
 }
