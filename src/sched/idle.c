@@ -120,8 +120,9 @@ static weft__worker *worker_pop(void) {
 /* A worker that waits for a slot for its pinned tasks (I6); NULL: none. */
 static weft__worker *wanting_pop(void) {
     if (!weft__load(&weft__rt.wanting, relaxed)) return NULL; /* written under the lock */
-    weft__worker *w = idle.workers;
-    while (!w->wants) w = w->idle_next;
+    weft__worker *w = NULL;
+    for (weft__worker *x = idle.workers; x; x = x->idle_next)
+        if (x->wants) w = x; /* who has slept for longest: they take turns */
     worker_remove(w);
     return w;
 }
@@ -515,8 +516,13 @@ weft__task *weft__pinned_take(weft__worker *w) {
 
 weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
     weft__lock_take(&idle.lock);
-    weft__worker *heir = weft__load(&w->has_inbox, relaxed) ? NULL : wanting_pop(); /* under the lock */
-    if (heir) weft__slot_disown(w);
+    /* One with pinned tasks of its own has its rounds first, and so has the heir. */
+    bool mine = weft__load(&w->has_inbox, relaxed) && !weft__rounds_over(s); /* under the lock */
+    weft__worker *heir = mine ? NULL : wanting_pop();
+    if (heir) {
+        weft__rounds_begin(s);
+        weft__slot_disown(w);
+    }
     weft__lock_leave(&idle.lock);
     if (!heir) return s;
     give(heir, s, false);

@@ -179,6 +179,57 @@ TEST(attend, a_pinned_task_that_a_thread_wakes_while_it_parks_is_left_first) {
     woken_while_parking(WEFT_PRIORITY_NORMAL, WEFT_PINNED, 3);
 }
 
+/* ---- several workers have pinned tasks ---- */
+
+static struct {
+    pthread_t thread[8];
+    atomic_int role[8]; /* 0: not known yet */
+    atomic_int arrived;
+} crew;
+enum { PAIR = 1, THIRD, NONE };
+
+static int play_role(void *arg) {
+    int i = (int)(intptr_t)arg;
+    crew.thread[i] = pthread_self();
+    atomic_fetch_add(&crew.arrived, 1);
+    while (!atomic_load(&crew.role[i])) CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+    if (atomic_load(&crew.role[i]) == PAIR) return yield_until_stop(NULL);
+    if (atomic_load(&crew.role[i]) == THIRD) return sleep_and_stop(NULL);
+    return 0;
+}
+
+/* Two on one thread, and a third on another. */
+static bool give_roles(int n) {
+    for (int a = 0; a < n; a++)
+        for (int b = a + 1; b < n; b++)
+            for (int c = 0; c < n; c++) {
+                if (!pthread_equal(crew.thread[a], crew.thread[b]) || pthread_equal(crew.thread[a], crew.thread[c])) continue;
+                for (int i = 0; i < n; i++) atomic_store(&crew.role[i], i == c ? THIRD : i == a || i == b ? PAIR : NONE);
+                return true;
+            }
+    return false;
+}
+
+TEST(attend, a_worker_with_pinned_tasks_leaves_its_slot_to_another_with_pinned_tasks) {
+    for (int tries = 0; tries < 100; tries++) {
+        weft_task *t[8];
+        weft_task_opts pinned = {.flags = WEFT_PINNED};
+        reset();
+        memset(&crew, 0, sizeof crew);
+        CHECK_EQ(weft_start(&one), 0);
+        for (int i = 0; i < 8; i++) {
+            CHECK_EQ(weft_task_start(&t[i], play_role, as_arg(i), &pinned), 0);
+            thread_wait(&crew.arrived, i + 1);
+        }
+        bool given = give_roles(8);
+        for (int i = 0; i < 8 && !given; i++) atomic_store(&crew.role[i], NONE);
+        for (int i = 0; i < 8; i++) CHECK_EQ(weft_task_join(t[i], NULL, WEFT_FOREVER), 0);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+        if (given) return;
+    }
+    test_skip("all pinned tasks were always on one thread");
+}
+
 /* ---- the sentry is wanted itself ---- */
 
 static int sleep_longer_and_stop(void *arg) {
