@@ -230,6 +230,26 @@ TEST(attend, a_worker_with_pinned_tasks_leaves_its_slot_to_another_with_pinned_t
     test_skip("all pinned tasks were always on one thread");
 }
 
+/* ---- calls that do not wait ---- */
+
+static int ask_for_lengths(void *arg) {
+    (void)arg;
+    while (!atomic_load(&st.stop)) (void)weft_chan_len(st.c);
+    return 0;
+}
+static int ask_beside(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK((st.c = weft_chan_new(1, 1)) != NULL);
+    CHECK_EQ(weft_spawn(&s, stop_at_once, NULL), 0);
+    CHECK_EQ(weft_spawn(&s, ask_for_lengths, NULL), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    weft_chan_unref(st.c);
+    return 0;
+}
+TEST(attend, a_task_that_makes_only_calls_that_never_wait_has_a_slice_too) { run_one(ask_beside); }
+
 /* ---- the sentry is wanted itself ---- */
 
 static int sleep_longer_and_stop(void *arg) {
