@@ -155,10 +155,13 @@ static bool own_stack_wanted(weft__slot *s) {
 }
 
 bool weft__attend(weft__slot *s, weft__work *k) {
-    bool over = weft__rounds_over(s);
-    weft__attend_soon(s, over ? 1 : s->fair_end - weft__load(&s->picks, relaxed));
-    if (weft__lane_attend(s, k)) return true;
-    return over && own_stack_wanted(s);
+    /* Before special tasks, of which there may always be one: timers and the global queues wait for no end of them. */
+    if (weft__rounds_over(s) && own_stack_wanted(s)) {
+        weft__attend_soon(s, 1);
+        return true;
+    }
+    weft__attend_soon(s, s->fair_end - weft__load(&s->picks, relaxed)); /* the owner's own */
+    return weft__lane_attend(s, k);
 }
 
 static weft__work local(weft__slot *s) {
@@ -169,8 +172,8 @@ static weft__work local(weft__slot *s) {
         weft__rounds_begin(s);
     else
         weft__attend_soon(s, s->fair_end - weft__load(&s->picks, relaxed)); /* the owner's own */
+    if (fair && (k = fair_share(s))) return k;                              /* before special tasks, as in weft__attend */
     if (weft__lane_attend(s, &k)) return k;
-    if (fair && (k = fair_share(s))) return k;
     if ((k = weft__pick(s))) return k;
     if ((k = weft__inject_take_tasks(s, WEFT_RING / 2))) return k;
     if ((k = weft__inject_take_fresh(s, WEFT_DEQUE / 2))) return k;

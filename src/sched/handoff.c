@@ -53,11 +53,9 @@ weft__slot *weft__enter_slow(void) {
         if (gate == open || weft__cas(&w->gate, &gate, open, acq_rel)) {
             weft__slot *s = weft__gate_slot(open);
             weft__slot_inside(s, w);
-            if (gate != open) { /* somebody waits: the others first */
-                s->budget = 0;
-                weft__attend_soon(s, 1);
-            }
-            return s;
+            if (gate == open) return s;
+            weft__rounds_cut(s); /* somebody waits: the others first */
+            return weft__yield_now(s);
         }
     }
 }

@@ -100,7 +100,13 @@ static void worker_remove(weft__worker *w) {
     *w->idle_prev = w->idle_next;
     if (w->idle_next) w->idle_next->idle_prev = w->idle_prev;
     w->idle_prev = NULL;
-    if (idle.sentry == w) idle.sentry = NULL;
+    w->was_sentry = idle.sentry == w;
+    if (w->was_sentry) idle.sentry = NULL;
+}
+
+/* The sentry was woken, and others sleep on, maybe for ever: who is to be kicked to take its place. NULL: nobody. Under the lock. */
+static weft__worker *relieve(void) {
+    return idle.sentry ? NULL : (idle.sentry = idle.workers);
 }
 
 /* Anybody but the sentry, if possible. */
@@ -114,8 +120,9 @@ static weft__worker *worker_pop(void) {
 /* A worker that waits for a slot for its pinned tasks (I6); NULL: none. */
 static weft__worker *wanting_pop(void) {
     if (!weft__load(&weft__rt.wanting, relaxed)) return NULL; /* written under the lock */
-    weft__worker *w = idle.workers;
-    while (!w->wants) w = w->idle_next;
+    weft__worker *w = NULL;
+    for (weft__worker *x = idle.workers; x; x = x->idle_next)
+        if (x->wants) w = x; /* who has slept for longest: they take turns */
     worker_remove(w);
     return w;
 }
@@ -306,9 +313,8 @@ static weft__slot *take_back(weft__worker *w) {
     bool spare = false;
     weft__lock_take(&idle.lock);
     if (w->idle_prev && (s = slot_pop(w->last))) {
-        bool sentry = idle.sentry == w;
         worker_remove(w);
-        if (sentry && (heir = idle.workers)) idle.sentry = heir;
+        if (w->was_sentry) heir = relieve();
         if (!heir) heir = undeep(w);
         idle.deep = false;
         spare = unwatched();
@@ -320,6 +326,15 @@ static weft__slot *take_back(weft__worker *w) {
     return s;
 }
 
+/* It was given a slot while it was the sentry: whoever gave it looked for this very worker (its pinned tasks), or there was no other. */
+static WEFT_COLD void stand_down(weft__worker *w) {
+    w->was_sentry = false;
+    weft__lock_take(&idle.lock);
+    weft__worker *next = relieve();
+    weft__lock_leave(&idle.lock);
+    if (next) weft__worker_kick(next);
+}
+
 static weft__slot *take_given(weft__worker *w) {
     uintptr_t given = weft__load(&w->given, acquire); /* H6; pairs with the release in give */
     if (!given) return NULL;
@@ -327,6 +342,7 @@ static weft__slot *take_given(weft__worker *w) {
     w->searching = given & 1;
     weft__slot *s = (weft__slot *)(given & ~(uintptr_t)1);
     weft__slot_own(s, w);
+    if (w->was_sentry) stand_down(w); /* written under the lock before it was given */
     return s;
 }
 
@@ -500,8 +516,13 @@ weft__task *weft__pinned_take(weft__worker *w) {
 
 weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
     weft__lock_take(&idle.lock);
-    weft__worker *heir = weft__load(&w->has_inbox, relaxed) ? NULL : wanting_pop(); /* under the lock */
-    if (heir) weft__slot_disown(w);
+    /* One with pinned tasks of its own has its rounds first, and so has the heir. */
+    bool mine = weft__load(&w->has_inbox, relaxed) && !weft__rounds_over(s); /* under the lock */
+    weft__worker *heir = mine ? NULL : wanting_pop();
+    if (heir) {
+        weft__rounds_begin(s);
+        weft__slot_disown(w);
+    }
     weft__lock_leave(&idle.lock);
     if (!heir) return s;
     give(heir, s, false);
@@ -527,6 +548,7 @@ static void clear(void) {
     idle.until = idle.retry = 0;
     idle.deep = false;
     weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */
+    weft__store(&weft__rt.wanting, 0, relaxed);
 }
 
 void weft__idle_close(void) {

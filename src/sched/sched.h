@@ -191,6 +191,7 @@ struct weft__worker {
     weft__task *inbox, *inbox_last;       /* pinned tasks that are ready, through `link`; under the idle lock */
     _Atomic bool has_inbox;               /* the same, as a hint */
     bool wants;                           /* idle with something in its inbox, and no slot to be had; under the idle lock */
+    bool was_sentry;                      /* when it was taken off the list; under the idle lock, then its own */
     int quiet;                            /* naps since everything is idle; under the idle lock */
     pthread_t thread;
     int id;

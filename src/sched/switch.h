@@ -25,6 +25,11 @@ WEFT_INLINE void weft__rounds_begin(weft__slot *s) {
     s->fair_end = weft__load(&s->picks, relaxed) + WEFT_GLOBAL_EVERY; /* the owner's own */
     weft__attend_soon(s, WEFT_GLOBAL_EVERY);
 }
+/* They end with the next one. */
+WEFT_INLINE void weft__rounds_cut(weft__slot *s) {
+    s->fair_end = weft__load(&s->picks, relaxed) + 1; /* the owner's own */
+    weft__attend_soon(s, 1);
+}
 /* They are over: it is the global queues' and the timers' turn. */
 WEFT_INLINE bool weft__rounds_over(weft__slot *s) {
     return (int32_t)(weft__load(&s->picks, relaxed) - s->fair_end) >= 0;

@@ -27,6 +27,7 @@ void weft__watch(void) {
         weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint; workers stay until the runtime ends */
         if (!w) continue;
         bool over = slice_over(s, now), due = weft__wheel_next(&s->wheel) <= clock;
-        if (urgent || due || (over && weft__others_wait(s))) weft__worker_request(w);
+        bool pinned = weft__load(&w->has_inbox, relaxed);
+        if (urgent || due || pinned || (over && weft__others_wait(s))) weft__worker_request(w);
     }
 }
