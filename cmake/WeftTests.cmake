@@ -139,6 +139,7 @@ weft_add_script(headers.compile_alone_as_c11_with_clang tree 60 ${tools}/check-h
 weft_add_script(headers.compile_alone_as_cxx17_with_gcc tree 60 ${tools}/check-headers g++ c++17)
 weft_add_script(headers.compile_alone_as_cxx17_with_clang tree 60 ${tools}/check-headers clang++ c++17)
 weft_add_script(docs.code_compiles tree 120 ${tools}/check-docs code)
+weft_add_script(docs.the_tutorials_programs_print_what_it_says tree 120 ${tools}/check-docs tutorial)
 weft_add_script(docs.every_exported_function_has_a_man_page tree 30 ${tools}/check-man exported)
 weft_add_script(docs.a_function_without_a_comment_is_found tree 30 ${tools}/check-man uncommented)
 weft_add_script(docs.man_pages_have_no_warnings tree 60 ${tools}/check-man warnings)
