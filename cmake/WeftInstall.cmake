@@ -33,7 +33,7 @@ if(WEFT_AWK)
     OUTPUT ${PROJECT_BINARY_DIR}/man/made
     COMMAND ${PROJECT_SOURCE_DIR}/tools/man pages ${PROJECT_BINARY_DIR}/man
     COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man/made
-    DEPENDS ${weft_headers} ${PROJECT_SOURCE_DIR}/tools/man
+    DEPENDS ${weft_headers} ${PROJECT_SOURCE_DIR}/tools/man ${PROJECT_SOURCE_DIR}/tools/man.awk
     COMMENT "Making the man pages")
   add_custom_target(weft_man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/made)
 else()
