@@ -252,7 +252,7 @@ function overview_man(    f, p) {
     head(f, "weft")
     print ".SH NAME\nweft \\- a concurrency runtime for C\n.SH SYNOPSIS\n.nf" > f
     print bold("#include <weft.h>") "\n.PP\n" bold("cc -std=c11 app.c $(pkg-config --cflags --libs weft)") "\n.fi" > f
-    print ".SH DESCRIPTION\n" roff(essay["base"]) "\n.SH PAGES" > f
+    print ".SH DESCRIPTION\n" roff(essay["weft"]) "\n.SH PAGES" > f
     for (p = 1; p <= n_pages; p++)
         if (documented[pages[p]]) printf ".TP\n.BR weft_%s (3)\n%s\n", pages[p], roff(summary(pages[p])) > f
     close(f)
