@@ -7,7 +7,7 @@ JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
 GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja)
 CMAKE_ARGS ?=
 
-.PHONY: all build demo test bench check-all install format clean help
+.PHONY: all build demo test bench check-all install reference format clean help
 
 all: build
 
@@ -36,6 +36,9 @@ check-all:
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
+reference:
+	@tools/man index >docs/reference/README.md
+
 format:
 	@find include src test bench examples -name '*.[ch]' -exec clang-format -i {} +
 
@@ -49,6 +52,7 @@ help:
 	@echo 'make check-all     make test, then the same at ten times the size, the large models, and AArch64 in an emulator'
 	@echo 'make bench         compare with the peers on this machine; ONLY=name for a single benchmark'
 	@echo 'make install       PREFIX=/usr/local, DESTDIR= for packaging'
+	@echo 'make reference     write docs/reference/README.md anew from the headers'
 	@echo 'make format        clang-format the tree'
 	@echo 'make clean         remove $(BUILD)/'
 	@echo 'Missing Debian packages are installed by tools/deps; WEFT_NO_DEPS=1 turns that off.'

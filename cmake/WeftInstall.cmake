@@ -25,6 +25,21 @@ set(WEFT_PC_INCLUDEDIR "\${pcfiledir}/${weft_pc_include}")
 set(WEFT_PC_RPATH "-Wl,-rpath,\${libdir} ")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/weft.pc.in ${PROJECT_BINARY_DIR}/weft-uninstalled.pc @ONLY)
 
+# The man pages, from the comments of the headers.
+find_program(WEFT_AWK awk)
+if(WEFT_AWK)
+  file(GLOB weft_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h ${PROJECT_SOURCE_DIR}/include/weft/*.h)
+  add_custom_command(
+    OUTPUT ${PROJECT_BINARY_DIR}/man/made
+    COMMAND ${PROJECT_SOURCE_DIR}/tools/man pages ${PROJECT_BINARY_DIR}/man
+    COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man/made
+    DEPENDS ${weft_headers} ${PROJECT_SOURCE_DIR}/tools/man ${PROJECT_SOURCE_DIR}/tools/man.awk
+    COMMENT "Making the man pages")
+  add_custom_target(weft_man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/made)
+else()
+  message(STATUS "weft: no awk, the man pages are left out")
+endif()
+
 if(NOT WEFT_TOP_LEVEL AND NOT WEFT_INSTALL)
   return()
 endif()
@@ -40,3 +55,6 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/weft-config.cmake.in $
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/weft-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/weft-config.cmake ${PROJECT_BINARY_DIR}/weft-config-version.cmake
         DESTINATION ${weft_cmake_dir})
+if(WEFT_AWK)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/man/man3 DESTINATION ${CMAKE_INSTALL_MANDIR})
+endif()

@@ -77,7 +77,7 @@ enum {
 
 /* One sentence about an error: a WEFT_E… code or -errno. Never NULL; the string lives for ever. */
 WEFT_API const char *weft_strerror(int err);
-/* "0.1.0" */
+/* The version of the library, "0.1.0"; WEFT_VERSION_… are those of the header. */
 WEFT_API const char *weft_version(void);
 
 /* errno of the thread that this task runs on now. glibc promises the compiler that errno's address never changes within

@@ -161,6 +161,50 @@ TEST_T(priority, a_low_task_gets_its_turn_beside_a_flood_of_normal_ones, 60) {
     CHECK_GE(atomic_load(&st.normal_runs), 10 * 5); /* it is low all the same */
 }
 
+/* ---- how soon ---- */
+
+static int yield_and_count(void *arg) {
+    (void)arg;
+    while (!atomic_load(&st.stop)) {
+        atomic_fetch_add(&st.normal_runs, 1);
+        weft_yield();
+    }
+    return 0;
+}
+
+/* What is sent is the number of rounds that the others have had by then. */
+static int count_rounds_until_it_runs(void *arg) {
+    int then;
+    while (weft_chan_recv(arg, &then, WEFT_FOREVER) == 0) CHECK_LE(atomic_load(&st.normal_runs) - then, 1);
+    return 0;
+}
+
+static int wake_high_among_many(void *arg) {
+    (void)arg;
+    weft_chan *c = weft_chan_new(sizeof(int), 1);
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(spawn_at(&s, count_rounds_until_it_runs, c, WEFT_PRIORITY_HIGH), 0);
+    for (int i = 0; i < 100; i++) CHECK_EQ(weft_spawn(&s, yield_and_count, NULL), 0);
+    while (atomic_load(&st.normal_runs) < 100) weft_yield();
+    for (int i = 0; i < 200; i++) {
+        int now = atomic_load(&st.normal_runs);
+        CHECK_EQ(weft_chan_send(c, &now, WEFT_FOREVER), 0);
+        weft_yield();
+    }
+    atomic_store(&st.stop, 1);
+    weft_chan_close(c);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    weft_chan_unref(c);
+    return 0;
+}
+
+TEST(priority, a_high_task_that_a_task_wakes_runs_before_a_hundred_that_are_ready) {
+    reset();
+    CHECK_EQ(run_on(1, wake_high_among_many, NULL), 0);
+    CHECK_GE(atomic_load(&st.normal_runs), 200); /* they had their rounds in between */
+}
+
 /* ---- the slice ---- */
 
 static int say_it_ran(void *arg) {
