@@ -65,6 +65,13 @@ size_t weft__page_size(void);
 /* The start of a small file, as a string; its length or -errno. */
 int weft__read_file(const char *path, char *buf, size_t size);
 
+/* False: this program has unwind tables, but the unwinder cannot find them, and would abort. Only without glibc. */
+bool weft__os_can_unwind(void);
+/* Return addresses of the calling thread's frames, innermost first; how many. Async-signal-safe after the first call, but for a
+ * lock of the dynamic linker. Printing them: a line each, names where they can be had. */
+int weft__os_backtrace(void **frames, int max);
+void weft__os_backtrace_print(void *const *frames, int n, int fd);
+
 /* ---- barriers between threads that pay differently (membarrier.c) ----
  *
  * weft__light_barrier on a fast path and weft__heavy_barrier on a slow one, together, order a store before a later load as a

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "os/os.h"
 
-#include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* From linux/futex.h, which comes with the kernel's headers: musl's compiler wrapper does not find those. */
+enum { FUTEX_WAKE = 1, FUTEX_WAIT_BITSET = 9, FUTEX_PRIVATE_FLAG = 128 };
+#define FUTEX_BITSET_MATCH_ANY UINT32_MAX
 
 /* A thread names itself: naming another one goes through /proc and costs ten times as much. */
 typedef struct start {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "test.h"
+#include "swapcontext.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "os/os.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What is said and done when a stack is used up, and when a fault is none of our business. */
 #include "test.h"
+#include "swapcontext.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "os/os.h"
