@@ -23,6 +23,9 @@ static const struct {
     {"mem", wb_mem, "memory of ARG (1M) tasks parked in receive"},
     {"timers", wb_timers, "ARG (1M) tasks that sleep 1 to 1000 ms"},
     {"idle", wb_idle, "1,000 parked tasks for ARG (3) seconds"},
+    {"block1000", wb_block1000, "1,000 tasks that each make a C call of 1 ms"},
+    {"high_latency", wb_high_latency, "from a timer to a task of high, and of normal priority, under full load"},
+    {"low_gap", wb_low_gap, "longest time that a task of low, and of normal priority does not run, under full load"},
     {"wake", wb_wake, "latency from a plain thread to a parked task"},
 };
 

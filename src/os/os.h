@@ -39,6 +39,8 @@ void weft__vm_discard(void *p, size_t size);
 void weft__vm_small_pages(void *p, size_t size);
 int weft__vm_protect_none(void *p, size_t size);
 /* Guard regions without a mapping each (Linux 6.13): n ranges of `size` bytes, the first at p, `stride` apart. 0 or -errno. */
+extern bool
+    weft__vm_one_by_one; /* not many ranges in a call: as where there is no process_madvise(2). Set before there are workers */
 int weft__vm_guard(void *p, size_t size, size_t stride, int n);
 /* True if touching the byte at p faults (asked of the kernel, not tried); false also if the kernel cannot be asked. */
 bool weft__vm_faults(void *p);

@@ -37,6 +37,13 @@ weft__wheel *weft__outside_wheel(void) {
 
 /* ---- configuration ---- */
 
+/* WEFT_SEARCH in the environment (nanoseconds, -1 for strict zero-spin) stands in where the program has no wish. */
+static int64_t search_of(const weft_config *c) {
+    const char *text = getenv("WEFT_SEARCH");
+    int64_t wish = c->search ? c->search : text ? strtoll(text, NULL, 10) : 0;
+    return wish ? wish : 20 * WEFT_US;
+}
+
 static int configure(const weft_config *c) {
     static const weft_config defaults;
     if (!c) c = &defaults;
@@ -70,13 +77,14 @@ static int configure(const weft_config *c) {
     weft__rt.plain.word = 0;
     weft__rt.plain.size_class = (uint8_t)cls;
     weft__rt.max_threads = c->max_threads ? c->max_threads : WEFT_THREADS_MAX;
-    weft__rt.search = c->search == 0 ? 20 * WEFT_US : c->search < 0 ? 0 : c->search;
+    int64_t search = search_of(c);
+    weft__rt.search = search < 0 ? 0 : search;
     if (c->slice < 0) {
         weft__say("weft_config.slice is %lld ns; it must be positive, or 0 for 10 ms", (long long)c->slice);
         return WEFT_EINVAL;
     }
     weft__rt.slice = c->slice ? c->slice : 10 * WEFT_MS;
-    weft__lock_strict(c->search < 0);
+    weft__lock_strict(search < 0);
     return 0;
 }
 

@@ -273,7 +273,7 @@ static int weather_storm(void *arg) {
 TEST(context, signals_in_the_middle_of_a_switch_do_no_harm) {
     if (weft__san_has_fibers) test_skip("ThreadSanitizer puts signals off to moments of its own");
     storm.want_signals = test_scale(20000, 200);
-    storm.want_switches = test_scale(2000000, 20000);
+    storm.want_switches = test_scale(2000000, 10000);
     CHECK_EQ(run(1, weather_storm, NULL), 0);
     printf("%ld signals in %ld switches\n", atomic_load(&storm.seen), atomic_load(&storm.switches));
 }

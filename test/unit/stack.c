@@ -66,6 +66,8 @@ TEST(stack, every_class_gives_guarded_stacks_with_room_at_the_top) {
     for (int cls = weft__stack_class(1); cls < WEFT_STACK_CLASSES; cls++) {
         weft__stack *a = weft__stack_get(&cache, cls), *b = weft__stack_get(&cache, cls);
         if (!a && test_slow_tools() > 1) break; /* tools leave less address space */
+        if (a && test_slow_tools() >= 50 && weft__stack_class_size(cls) > (size_t)16 << 20)
+            break; /* valgrind fills in its own records of it */
         CHECK(a && b && bottom(a) != bottom(b));
         check_layout(a, cls);
         check_layout(b, cls);
@@ -219,7 +221,7 @@ static long status_kb(const char *key) {
 TEST_T(stack, hundreds_of_thousands_cost_a_page_each_and_few_mappings, 120) {
     open_pool();
     if (info().guards != 3) test_skip("no guard regions on this kernel");
-    long n = test_scale(200000, 1000);
+    long n = test_slow_tools() >= 50 ? 500 : test_scale(200000, 1000); /* valgrind has a record of every reserved byte */
     int maps = test_maps();
     long before = test_rss_kb() + status_kb("VmPTE:");
     for (long i = 0; i < n; i++) {
@@ -255,7 +257,7 @@ TEST(stack, opening_and_closing_leaves_nothing_behind) {
         }
     }
     CHECK_EQ(test_fds(), fds);
-    CHECK_LE(test_maps(), maps + (test_slow_tools() > 1 ? 20 : 0));
+    CHECK_LE(test_maps(), maps + (test_slow_tools() > 1 ? 20 : 2)); /* a heap may have grown; a leak would be 189 of them */
 }
 
 /* ---- failure ---- */
