@@ -349,8 +349,19 @@ TEST(guards, regions_are_used_where_they_work) {
     char *p = weft__vm_reserve(page, page);
     bool work = weft__vm_guard(p, page, page, 1) == 0 && weft__vm_faults(p);
     weft__vm_release(p, page);
+    unsetenv("WEFT_STACK_GUARDS"); /* the matrix of tests forces others */
     open_pool();
     CHECK_EQ(info().guards, work ? 3 : 2);
+    close_pool();
+}
+
+TEST(guards, installed_one_by_one_they_are_the_same) {
+    setenv("WEFT_NO_PROCESS_MADVISE", "1", 1);
+    open_pool();
+    if (info().guards != 3) test_skip("no guard regions here");
+    CHECK(weft__vm_one_by_one);
+    for (int i = 0; i < 2 * WEFT_STACK_MAGAZINE; i++) check_layout(weft__stack_get(&cache, default_class()), default_class());
+    CHECK_EQ(info().guards, 3);
     close_pool();
 }
 
