@@ -78,6 +78,11 @@ void test_skip_under(const char *tools, const char *emulator) {
     if (why) test_skip(why);
 }
 
+void test_needs_guards(void) {
+    const char *level = getenv("WEFT_STACK_GUARDS");
+    if (level && strcmp(level, "canary") == 0) test_skip("WEFT_STACK_GUARDS=canary: nothing stops an overflow");
+}
+
 static double env_factor(const char *name) {
     const char *v = getenv(name);
     double f = v ? strtod(v, NULL) : 1;

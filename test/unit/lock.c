@@ -2,11 +2,10 @@
 /* The short lock: one holder at a time, what it did is seen by the next, and strict mode gives the CPU away at once. */
 #include "test.h"
 
-#include <stdlib.h>
-
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -57,6 +57,7 @@ static void run_on(weft__stack *s, void (*fn)(void)) {
 }
 
 static void open_pool(void) {
+    test_needs_guards();
     CHECK_EQ(weft__stack_pool_open(), 0);
     CHECK_EQ(weft__stack_thread_open(), 0);
 }
