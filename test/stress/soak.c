@@ -31,6 +31,7 @@ static struct {
 static struct {
     atomic_long ops, sends, receives, timeouts, cancels, closed, panics, spawns, refused, blocked, taken;
     long seasons, lives;
+    int threads; /* there before the first life: tools have some */
 } total;
 
 static void book(ledger *l, long v) {
@@ -341,7 +342,7 @@ static void quiet(const weft_panic_info *info, void *arg) {
 static void live(uint64_t *random) {
     weft_config cfg = {.workers = 1 + (int)test_below(random, 6), .on_panic = quiet};
     CHECK_EQ(weft_run(life, random, &cfg), 0);
-    test_wait_threads(1);
+    test_wait_threads(total.threads);
     total.lives++;
 }
 
@@ -353,6 +354,7 @@ static long soak_seconds(void) {
 
 TEST_T(soak, nothing_is_lost_or_left_when_everything_happens_at_once, 600) {
     uint64_t random = test_seed();
+    total.threads = test_threads();
     now.end = test_clock_ns(); /* one season first: what the C library and tools keep for themselves is there afterwards */
     live(&random);
     int fds = test_fds(), maps = test_maps();
