@@ -7,6 +7,14 @@ include(CheckIncludeFile)
 add_library(weft_public_flags INTERFACE)
 target_link_libraries(weft_public_flags INTERFACE Threads::Threads)
 
+# Without this musl-gcc makes programs in which the unwinder finds nothing. Other drivers have it anyway.
+include(CheckSymbolExists)
+check_symbol_exists(__GLIBC__ features.h WEFT_GLIBC)
+if(NOT WEFT_GLIBC)
+  target_link_options(weft_public_flags INTERFACE -Wl,--eh-frame-hdr)
+  set(WEFT_PC_LINK "-Wl,--eh-frame-hdr ")
+endif()
+
 add_library(weft_flags INTERFACE)
 target_compile_definitions(weft_flags INTERFACE _GNU_SOURCE)
 # Tables: a panic unwinds through our functions, and is stopped by what they say (src/context/unwind.h).

@@ -52,7 +52,10 @@ endfunction()
 
 file(GLOB weft_test_cxx CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/unit/*.cpp ${PROJECT_SOURCE_DIR}/test/api/*.cpp
      ${PROJECT_SOURCE_DIR}/test/stress/*.cpp ${PROJECT_SOURCE_DIR}/test/fault/*.cpp)
-if(weft_test_cxx)
+if(NOT WEFT_TEST_CXX)
+  message(STATUS "weft: the tests in C++ are left out (WEFT_TEST_CXX=OFF)")
+  set(weft_test_cxx "")
+elseif(weft_test_cxx)
   include(CheckLanguage)
   check_language(CXX)
   if(CMAKE_CXX_COMPILER)

@@ -55,6 +55,9 @@ void test_skip(const char *why) __attribute__((noreturn));
 /* The same under a sanitizer or valgrind, because of `tools`; in an emulator because of `emulator`, unless that is NULL. */
 void test_skip_under(const char *tools, const char *emulator);
 
+/* The same where stacks are told to have canaries only (WEFT_STACK_GUARDS=canary): an overflow is not stopped there. */
+void test_needs_guards(void);
+
 #define CHECK(cond) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, "CHECK(%s)", #cond))
 #define CHECK_MSG(cond, ...) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, __VA_ARGS__))
 

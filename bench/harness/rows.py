@@ -111,6 +111,13 @@ def _rows():
     for p in ("p50", "p99"):
         yield Row("wake_" + p, 2, "ns", weft=cmd("wake 2", "wake_p50_2w" if p == "p50" else "wake_p99"), go=cmd("wake", f"wake_latency_{p}"),
                   tokio=cmd("wake", f"wake_latency_{p}"), uv=cmd("wake", f"wake_latency_{p}"), raw=cmd("wake", f"wake_latency_condvar_{p}"))
+    yield Row("block1000", 2, "ms", weft=cmd("block1000 2", "block1000_2w"), go=cmd("block1000", "blocking_1000x1ms"),
+              tokio=cmd("blocking 2", "blocking_1000x1ms"))
+    for who in ("high", "normal"):
+        for p in ("p50", "p99"):
+            yield Row(f"{who}_latency_{p}", 2, "ns", weft=cmd("high_latency 2", f"{who}_latency_{p}"))
+    for who in ("low", "normal"):
+        yield Row(f"{who}_gap", 2, "ms", weft=cmd("low_gap 2", f"{who}_gap"))
 
 
 ROWS = list(_rows())

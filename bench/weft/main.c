@@ -25,6 +25,9 @@ static const struct {
     {"timer_cancel", wb_timer_cancel, "start and stop of a timer among 100,000"},
     {"sleep", wb_sleep, "how late sleeps of ARG (100) microseconds are"},
     {"idle", wb_idle, "1,000 parked tasks for ARG (3) seconds"},
+    {"block1000", wb_block1000, "1,000 tasks that each make a C call of 1 ms"},
+    {"high_latency", wb_high_latency, "from a timer to a task of high, and of normal priority, under full load"},
+    {"low_gap", wb_low_gap, "longest time that a task of low, and of normal priority does not run, under full load"},
     {"wake", wb_wake, "latency from a plain thread to a parked task"},
 };
 

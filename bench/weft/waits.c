@@ -150,6 +150,23 @@ void wb_sleep(const struct wb_args *a) {
     wb_line("sleep_late_p99", (double)late[WAKES * 99 / 100], "ns");
 }
 
+static int call_that_blocks(void *arg) {
+    struct timespec ts = {0, 1000000};
+    (void)arg;
+    return nanosleep(&ts, NULL);
+}
+
+/* A call into C that the runtime knows nothing of, 1,000 at once: slots go to other threads. */
+void wb_block1000(const struct wb_args *a) {
+    struct wb_mark m;
+    weft_scope s;
+    wb_start(&m);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 1000; i++) wb_must(weft_spawn(&s, call_that_blocks, NULL), "weft_spawn");
+    wb_must(weft_scope_end(&s), "weft_scope_end");
+    wb_report(&m, a, "block1000", (double)wb_ns(&m) / 1e6, "ms");
+}
+
 static long context_switches(void) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);

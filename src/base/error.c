@@ -11,6 +11,15 @@ const char *weft_version(void) {
     return VERSION(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH);
 }
 
+/* Static strings: glibc's strerror may overwrite what it returned before, musl's does not. */
+static const char *system_text(int number) {
+#if defined(__GLIBC__)
+    return strerrordesc_np(number);
+#else
+    return strerror(number);
+#endif
+}
+
 const char *weft_strerror(int err) {
     switch (err) {
     case WEFT_ECANCELED:
@@ -49,6 +58,6 @@ const char *weft_strerror(int err) {
         break;
     }
     if (err >= 0) return "success";
-    const char *text = err > -4096 ? strerrordesc_np(-err) : NULL; /* static strings; strerror's may be overwritten */
+    const char *text = err > -4096 ? system_text(-err) : NULL;
     return text ? text : "unknown error";
 }

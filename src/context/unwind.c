@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "context/unwind.h"
 
+#include "os/os.h"
+
 #ifdef WEFT_TSAN
 #include <setjmp.h>
 #endif
@@ -60,7 +62,7 @@ WEFT_NOINLINE int weft__call_try(weft_fn *fn, void *arg) {
 #endif
 
 void weft__unwind_raise(struct _Unwind_Exception *exception) {
-    (void)_Unwind_RaiseException(exception);
+    if (weft__os_can_unwind()) (void)_Unwind_RaiseException(exception);
 }
 
 /* ---- backtraces ---- */
@@ -87,7 +89,7 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *ctx, void *arg) {
 
 int weft__unwind_backtrace(void **frames, int max, bool (*first)(void *pc, void *arg), void *arg) {
     walk w = {.frames = frames, .max = max, .first = first, .arg = arg};
-    _Unwind_Backtrace(step, &w);
+    if (weft__os_can_unwind()) _Unwind_Backtrace(step, &w);
     return w.n;
 }
 

@@ -27,6 +27,8 @@
 
 enum { GUARD_BATCH = 64 }; /* ranges per system call: a magazine of stacks, and 1 KiB of stack for the list */
 
+bool weft__vm_one_by_one;
+
 void *weft__malloc(size_t n) {
     return weft__fault() ? NULL : malloc(n);
 }
@@ -140,7 +142,8 @@ static int guard_batch(char *p, size_t size, size_t stride, int n) {
 
 int weft__vm_guard(void *p, size_t size, size_t stride, int n) {
     if (weft__fault()) return -weft__fault_errno;
-    bool batch = n > 1 && !RUNNING_ON_VALGRIND; /* which complains about system calls that it does not know */
+    bool batch =
+        n > 1 && !weft__vm_one_by_one && !RUNNING_ON_VALGRIND; /* which complains about system calls that it does not know */
     int done = batch ? guard_batch(p, size, stride, n) : 0;
     for (; done < n; done++)
         if (madvise((char *)p + (size_t)done * stride, size, MADV_GUARD_INSTALL) != 0) return -errno;

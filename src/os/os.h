@@ -46,6 +46,8 @@ long weft__vm_resident(char *p, size_t size, char **first);
 void weft__vm_small_pages(void *p, size_t size);
 int weft__vm_protect_none(void *p, size_t size);
 /* Guard regions without a mapping each (Linux 6.13): n ranges of `size` bytes, the first at p, `stride` apart. 0 or -errno. */
+extern bool
+    weft__vm_one_by_one; /* not many ranges in a call: as where there is no process_madvise(2). Set before there are workers */
 int weft__vm_guard(void *p, size_t size, size_t stride, int n);
 /* True if touching the byte at p faults (asked of the kernel, not tried); false also if the kernel cannot be asked. */
 bool weft__vm_faults(void *p);
@@ -86,6 +88,13 @@ int weft__thread_bind(int cpu);
 size_t weft__page_size(void);
 /* The start of a small file, as a string; its length or -errno. */
 int weft__read_file(const char *path, char *buf, size_t size);
+
+/* False: this program has unwind tables, but the unwinder cannot find them, and would abort. Only without glibc. */
+bool weft__os_can_unwind(void);
+/* Return addresses of the calling thread's frames, innermost first; how many. Async-signal-safe after the first call, but for a
+ * lock of the dynamic linker. Printing them: a line each, names where they can be had. */
+int weft__os_backtrace(void **frames, int max);
+void weft__os_backtrace_print(void *const *frames, int n, int fd);
 
 /* ---- barriers between threads that pay differently (membarrier.c) ----
  *

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "os/os.h"
 
-#include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -9,6 +8,9 @@
 #include <unistd.h>
 
 enum { TIMER_SLACK = 1 }; /* ns that the kernel may be late on purpose; its default of 50 us is half of a short sleep */
+/* From linux/futex.h, which comes with the kernel's headers: musl's compiler wrapper does not find those. */
+enum { FUTEX_WAKE = 1, FUTEX_WAIT_BITSET = 9, FUTEX_PRIVATE_FLAG = 128 };
+#define FUTEX_BITSET_MATCH_ANY UINT32_MAX
 
 /* A thread names itself: naming another one goes through /proc and costs ten times as much. */
 typedef struct start {

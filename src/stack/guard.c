@@ -9,7 +9,7 @@
  *
  * The best level that works is found when the pool opens, by trying: emulators accept the advice and do nothing,
  * so a test page is guarded and the kernel is asked whether it faults. WEFT_STACK_GUARDS=region|protect|canary in the
- * environment sets the best level to be used. A magazine may fall below that level by itself (no memory, budget used up); its
+ * environment sets the best level to be used; WEFT_NO_PROCESS_MADVISE=1 has guard regions installed one by one. A magazine may fall below that level by itself (no memory, budget used up); its
  * stacks remember what they have.
  *
  * A frame larger than the guard can step over it into the neighbour's memory without touching it. Compilers prevent that with
@@ -69,6 +69,8 @@ static int wanted(void) {
 }
 
 int weft__guards_open(void) {
+    const char *single = getenv("WEFT_NO_PROCESS_MADVISE");
+    weft__vm_one_by_one = single && strcmp(single, "1") == 0;
     best = wanted();
     if (best == REGION && !region_works()) best = PROTECT;
     weft__store(&weakest, best, relaxed);

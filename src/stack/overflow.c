@@ -17,7 +17,6 @@
 #include "stack/slab.h"
 
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <signal.h>
 #include <sys/auxv.h>
 #include <ucontext.h>
@@ -177,12 +176,12 @@ static void say_where(text *t, const char *label, void *p) {
 /* The unwinder starts here, in the handler; what people want to see starts at the faulting instruction. */
 static void say_backtrace(text *t, void *pc) {
     void *frames[FRAMES];
-    int n = backtrace(frames, FRAMES), from = 0;
+    int n = weft__os_backtrace(frames, FRAMES), from = 0;
     while (from < n && frames[from] != pc) from++;
     if (from == n) from = 0;
     put(t, "  backtrace, innermost first:\n");
     flush(t);
-    backtrace_symbols_fd(frames + from, n - from, STDERR_FILENO);
+    weft__os_backtrace_print(frames + from, n - from, STDERR_FILENO);
     if (n == FRAMES) put(t, "  … and more\n");
     flush(t);
 }
@@ -243,7 +242,7 @@ static bool is_ours(const struct sigaction *a) {
 int weft__overflow_open(void) {
     void *warm[2];
     Dl_info d;
-    if (backtrace(warm, 2) > 0) dladdr(warm[0], &d); /* invariant 1 */
+    if (weft__os_backtrace(warm, 2) > 0) dladdr(warm[0], &d); /* invariant 1 */
     if (weft__fault()) return -weft__fault_errno;
     struct sigaction act = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK}, old;
     sigemptyset(&act.sa_mask);

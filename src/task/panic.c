@@ -28,7 +28,6 @@
 #include "task/panic.h"
 
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,7 +142,7 @@ void weft_panic_report(const weft_panic_info *info) {
     print_address("spawned at: ", info->spawned_at);
     if (info->frames > 0) {
         dprintf(STDERR_FILENO, "  backtrace, innermost first:\n");
-        backtrace_symbols_fd((void *const *)info->frame, info->frames, STDERR_FILENO);
+        weft__os_backtrace_print((void *const *)info->frame, info->frames, STDERR_FILENO);
     }
     weft__lock_leave(&lock);
 }
@@ -196,8 +195,11 @@ static WEFT_NORETURN void raise_panic(const char *file, int line, void *site, co
         p->head.exception_cleanup = swallowed;
         weft__unwind_raise(&p->head);
         weft_panic_report(info);
-        weft__die("the panic cannot be unwound: the backtrace ends at code without unwind tables; compile that with "
-                  "-fasynchronous-unwind-tables");
+        weft__die(weft__os_can_unwind()
+                      ? "the panic cannot be unwound: the backtrace ends at code without unwind tables; compile that with "
+                        "-fasynchronous-unwind-tables"
+                      : "the panic cannot be unwound: the program has no index of its unwind tables; link it with "
+                        "-Wl,--eh-frame-hdr");
     }
     weft_panic_report(info);
     weft__die("a panic on a plain thread outside weft_try");

@@ -150,6 +150,7 @@ static int run_overflow(void *arg) {
 static bool mentions(const char *text, const char *a, const char *b) { return strstr(text, a) || strstr(text, b); }
 
 TEST(stack, an_overflow_is_reported_and_ends_the_process) {
+    test_needs_guards();
     test_skip_under("the tools report it themselves", NULL);
     EACH_WORKERS(w) {
         struct test_child c;
@@ -163,6 +164,7 @@ TEST(stack, an_overflow_is_reported_and_ends_the_process) {
 }
 
 TEST(stack, an_overflow_report_names_the_tasks_own_limit) {
+    test_needs_guards();
     test_skip_under("the tools report it themselves", NULL);
     struct test_child c;
     struct overflow o = {2, 1 << 20, "daedalus"};
@@ -175,6 +177,7 @@ TEST(stack, an_overflow_report_names_the_tasks_own_limit) {
 static int overflow_main(void *arg) { return run_on((int)(intptr_t)arg, overflow, NULL); }
 
 TEST(stack, an_overflow_of_the_first_task_is_reported_too) {
+    test_needs_guards();
     test_skip_under("the tools report it themselves", NULL);
     CHECK_DIES_ARG(overflow_main, as_arg(1), "overflow");
     CHECK_DIES_ARG(overflow_main, as_arg(2), "overflow");

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -122,12 +123,26 @@ TEST(lock, in_strict_mode_it_does_so_without_spinning) {
 
 /* In a runtime that is told not to search, locks do not spin either. */
 TEST(lock, a_runtime_without_searching_is_strict) {
+    unsetenv("WEFT_SEARCH"); /* the matrix of tests sets it */
     int64_t spinning = wait_for_holder();
     weft_config cfg = {.workers = 1, .search = -1};
     CHECK_EQ(weft_start(&cfg), 0);
     CHECK_LT(4 * wait_for_holder(), spinning);
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     cfg.search = 0;
+    CHECK_EQ(weft_start(&cfg), 0);
+    CHECK_LT(spinning, 4 * wait_for_holder());
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+TEST(lock, so_is_one_that_the_environment_keeps_from_searching) {
+    weft_config cfg = {.workers = 1};
+    int64_t spinning = wait_for_holder();
+    setenv("WEFT_SEARCH", "-1", 1);
+    CHECK_EQ(weft_start(&cfg), 0);
+    CHECK_LT(4 * wait_for_holder(), spinning);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    cfg.search = 20 * WEFT_US; /* the program's own wish comes first */
     CHECK_EQ(weft_start(&cfg), 0);
     CHECK_LT(spinning, 4 * wait_for_holder());
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What is said and done when a stack is used up, and when a fault is none of our business. */
 #include "test.h"
+#include "swapcontext.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -79,6 +79,7 @@ static void contains(const char *text, const char *part) {
 }
 
 TEST(overflow, the_report_names_task_limit_remedy_and_place) {
+    test_needs_guards();
     struct test_child c;
     test_child(overflow, (void *)(uintptr_t)dig, &c);
     CHECK_EQ(c.signal, SIGSEGV);
@@ -101,6 +102,7 @@ static int overflow_of_nobody(void *fn) {
 }
 
 TEST(overflow, a_stack_without_a_task_is_reported_too) {
+    test_needs_guards();
     CHECK_DIES_ARG(overflow_of_nobody, (void *)(uintptr_t)dig, "weft: stack overflow in a task: ");
 }
 
@@ -114,6 +116,7 @@ static int overflow_next_to_others(void *fn) {
 }
 
 TEST(overflow, a_frame_of_twelve_kilobytes_cannot_step_over_the_guard) {
+    test_needs_guards();
     CHECK_DIES_ARG(overflow_next_to_others, (void *)(uintptr_t)leap, "weft: stack overflow in task 17");
 }
 
@@ -161,6 +164,7 @@ static int two_at_once(void *arg) {
 }
 
 TEST(overflow, two_threads_at_once_give_one_report) {
+    test_needs_guards();
     struct test_child c;
     test_child(two_at_once, NULL, &c);
     CHECK_EQ(c.signal, SIGSEGV);
@@ -249,6 +253,7 @@ static int stray_pointer_to_own_guard(void *how) {
 }
 
 TEST(overflow, a_stray_pointer_into_a_guard_is_not_called_an_overflow) {
+    test_needs_guards();
     check_passed(stray_pointer, PLAIN, 42, 0, "plain handler");
     check_passed(stray_pointer_to_own_guard, PLAIN, 42, 0, "plain handler");
 }

@@ -55,7 +55,7 @@ static void check_layout(weft__stack *s, int cls) {
     CHECK_GE(s->high - (top - weft__page_size()), 2400); /* frames in the page that is touched anyway */
     CHECK_GE(s->low - base, weft__page_size());
     CHECK_GE(s->high - s->low, (long)(weft__stack_class_size(cls) - weft__guard_size(cls) - weft__page_size()));
-    CHECK(weft__vm_faults(base) && weft__vm_faults(s->low - 1));
+    if (s->guards > 1) CHECK(weft__vm_faults(base) && weft__vm_faults(s->low - 1));
     s->low[0] = s->high[-1] = 1;
     memset(weft__stack_head(s), 0xff, WEFT_STACK_HEAD);
     CHECK_EQ(s->size_class, cls); /* the head does not reach into it */
@@ -66,6 +66,8 @@ TEST(stack, every_class_gives_guarded_stacks_with_room_at_the_top) {
     for (int cls = weft__stack_class(1); cls < WEFT_STACK_CLASSES; cls++) {
         weft__stack *a = weft__stack_get(&cache, cls), *b = weft__stack_get(&cache, cls);
         if (!a && test_slow_tools() > 1) break; /* tools leave less address space */
+        if (a && test_slow_tools() >= 50 && weft__stack_class_size(cls) > (size_t)2 << 20)
+            break; /* valgrind fills in its own records of it */
         CHECK(a && b && bottom(a) != bottom(b));
         check_layout(a, cls);
         check_layout(b, cls);
@@ -92,6 +94,7 @@ static bool resident(char *p) {
 }
 
 TEST(stack, a_stack_costs_its_top_page_and_nothing_before_it_is_used) {
+    test_needs_guards(); /* a canary touches a second page */
     if (test_emulated()) test_skip("the emulator's mincore(2) refuses pages that are protected, as the guards are there");
     open_pool();
     weft__stack *s = weft__stack_get(&cache, default_class());
@@ -219,7 +222,7 @@ static long status_kb(const char *key) {
 TEST_T(stack, hundreds_of_thousands_cost_a_page_each_and_few_mappings, 120) {
     open_pool();
     if (info().guards != 3) test_skip("no guard regions on this kernel");
-    long n = test_scale(200000, 1000);
+    long n = test_slow_tools() >= 50 ? 500 : test_scale(200000, 1000); /* valgrind has a record of every reserved byte */
     int maps = test_maps();
     long before = test_rss_kb() + status_kb("VmPTE:");
     for (long i = 0; i < n; i++) {
@@ -255,7 +258,7 @@ TEST(stack, opening_and_closing_leaves_nothing_behind) {
         }
     }
     CHECK_EQ(test_fds(), fds);
-    CHECK_LE(test_maps(), maps + (test_slow_tools() > 1 ? 20 : 0));
+    CHECK_LE(test_maps(), maps + (test_slow_tools() > 1 ? 20 : 2)); /* a heap may have grown; a leak would be 189 of them */
 }
 
 /* ---- failure ---- */
@@ -347,8 +350,19 @@ TEST(guards, regions_are_used_where_they_work) {
     char *p = weft__vm_reserve(page, page);
     bool work = weft__vm_guard(p, page, page, 1) == 0 && weft__vm_faults(p);
     weft__vm_release(p, page);
+    unsetenv("WEFT_STACK_GUARDS"); /* the matrix of tests forces others */
     open_pool();
     CHECK_EQ(info().guards, work ? 3 : 2);
+    close_pool();
+}
+
+TEST(guards, installed_one_by_one_they_are_the_same) {
+    setenv("WEFT_NO_PROCESS_MADVISE", "1", 1);
+    open_pool();
+    if (info().guards != 3) test_skip("no guard regions here");
+    CHECK(weft__vm_one_by_one);
+    for (int i = 0; i < 2 * WEFT_STACK_MAGAZINE; i++) check_layout(weft__stack_get(&cache, default_class()), default_class());
+    CHECK_EQ(info().guards, 3);
     close_pool();
 }
 
