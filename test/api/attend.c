@@ -349,3 +349,61 @@ TEST(attend, a_child_of_a_fork_does_not_find_the_special_tasks_of_its_parent) {
     for (int i = 0; i < 20; i++) CHECK_EQ(weft_task_join(special[i], NULL, WEFT_FOREVER), 0);
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
 }
+
+static void call_and_wait(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&st.ready, 1);
+    while (!atomic_load(&st.stop)) {
+    }
+}
+
+static weft_timer called;
+
+static int wait_for_call(void *arg) {
+    (void)arg;
+    weft_timer_stop_wait(&called);
+    return 0;
+}
+
+static bool one_slot_is_idle(void *arg) {
+    (void)arg;
+    return atomic_load(&weft__rt.idle) == 1;
+}
+
+/* The timer's function runs on one slot, and a task waits for its end. */
+static void wait_for_a_call(weft_task **t) {
+    weft_config two = {.workers = 2};
+    reset();
+    memset(&called, 0, sizeof called);
+    CHECK_EQ(weft_start(&two), 0);
+    CHECK_EQ(weft_timer_start(&called, weft_after(1), 0, call_and_wait, NULL), 0);
+    thread_wait(&st.ready, 1);
+    CHECK_EQ(weft_task_start(t, wait_for_call, NULL, NULL), 0);
+    test_until(one_slot_is_idle, NULL);
+}
+
+static void end_the_call(weft_task *t) {
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+TEST(attend, a_child_of_a_fork_does_not_find_those_who_wait_for_a_timer_of_its_parent) {
+    test_skip_under("ThreadSanitizer starts no thread in the child of a fork", NULL);
+    weft_task *t;
+    wait_for_a_call(&t);
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(20);
+        wait_for_a_call(&t);
+        end_the_call(t);
+        _exit(0);
+    }
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) {
+    }
+    CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", (unsigned)status);
+    end_the_call(t);
+}
