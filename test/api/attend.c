@@ -118,6 +118,30 @@ TEST(attend, a_timer_comes_at_one_of_the_next_calls_of_a_computing_task) {
     CHECK_LE(calls, 20);
 }
 
+/* However many slots there are, and all have such a task: somebody still watches. */
+static int call_seldom_until_stop(void *arg) {
+    int calls;
+    (void)arg;
+    atomic_fetch_add(&st.ready, 1);
+    return call_seldom(&calls);
+}
+TEST(attend, when_every_slot_is_busy_a_worker_is_left_to_watch) {
+    for (int workers = 1; workers <= 4; workers++) {
+        weft_config cfg = {.workers = workers};
+        weft_stats s;
+        reset();
+        CHECK_EQ(weft_start(&cfg), 0);
+        for (int i = 0; i < workers; i++) {
+            CHECK_EQ(weft_go(call_seldom_until_stop, NULL), 0);
+            thread_wait(&st.ready, i + 1);
+        }
+        do weft_stats_get(&s);
+        while (s.threads <= workers); /* it may just be starting */
+        atomic_store(&st.stop, 1);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+}
+
 /* ---- woken by a thread while it parks ---- */
 
 static int receive_all(void *arg) {
