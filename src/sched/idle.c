@@ -19,7 +19,7 @@
  * Timers of a slot whose owner is at work (it has made WEFT_GLOBAL_EVERY rounds lately, so it looks at them itself) are left to it for
  * GRACE, and with no slot free the sentry only naps: a million sleepers a second, half of them on a busy slot, had it wake up for
  * every single one, to no avail (35 % of the CPU time).
- * When the last sleeping worker is woken and slots are still idle, another is started to watch.
+ * When the last sleeping worker is woken another is started to watch, also when every slot is busy then (watch.c).
  *
  * Invariants
  *  I1  `idle` is the number of slots on the idle list; both change under the lock.
@@ -58,6 +58,7 @@ static struct {
     int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;       /* the sentry does not nap */
     int64_t watched; /* when the owners' rounds were looked at */
+    bool starting;   /* a spare worker is on its way; until somebody sleeps */
     int64_t retry;   /* no thread could be started: not again before then */
 } idle;
 
@@ -87,6 +88,7 @@ static void worker_push(weft__worker *w) {
     w->idle_prev = &idle.workers;
     if (idle.workers) idle.workers->idle_prev = &w->idle_next;
     idle.workers = w;
+    idle.starting = false;
 }
 
 static void want(weft__worker *w, bool on) {
@@ -164,9 +166,11 @@ static bool may_start(void) {
     return idle.retry == 0 || weft__os_now() >= idle.retry;
 }
 
-/* Slots are idle, and nobody watches over them: a spare worker is to be started, after the lock is left. Under the lock. */
+/* Nobody sleeps, so nobody watches over the slots, idle or busy: a spare worker is to be started, after the lock is left. Under the lock. */
 static bool unwatched(void) {
-    return idle.slots && !idle.workers && may_start();
+    if (idle.workers || idle.starting || !may_start()) return false;
+    idle.starting = true;
+    return true;
 }
 
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
@@ -175,6 +179,7 @@ static void not_started(weft__slot *s, bool searching) {
     weft__worker *heir = s ? slot_free(s) : NULL;
     if (searching) weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     idle.retry = weft__os_now() + RETRY;
+    idle.starting = false;
     weft__lock_leave(&idle.lock);
     if (heir) give(heir, s, false);
 }
@@ -205,7 +210,7 @@ static pair take_pair(void) {
     if (p.slot) {
         p.worker = worker_pop();
         p.sentry = undeep(p.worker);
-        p.spare = p.worker && unwatched();
+        p.spare = unwatched();
     } else {
         weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     }
@@ -546,7 +551,7 @@ static void clear(void) {
     idle.slots = NULL;
     idle.workers = idle.sentry = NULL;
     idle.until = idle.retry = 0;
-    idle.deep = false;
+    idle.deep = idle.starting = false;
     weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */
     weft__store(&weft__rt.wanting, 0, relaxed);
 }

@@ -26,6 +26,10 @@ static struct {
     weft__stack_site site[SITES]; /* found by hash, then the next free place; under lock */
 } sites;
 
+void weft__stack_measure_forget(void) {
+    weft__lock_leave(&sites.lock);
+}
+
 static int advice(size_t deepest) {
     int cls = weft__stack_class(1);
     while (cls < WEFT_STACK_CLASSES - 1 && weft__stack_class_size(cls) - weft__guard_size(cls) - TOP_MAX < 2 * deepest) cls++;

@@ -74,6 +74,8 @@ void weft__stack_pool_close(void);
 /* In the child of a fork, where the parent's pool is open: forgets it. `release`: nobody is on a stack of it, and it was not just being
  * opened or closed; its memory goes back. */
 void weft__stack_pool_forget(bool release);
+/* Likewise: nobody notes a depth. */
+void weft__stack_measure_forget(void);
 /* On each worker thread, before it runs on a stack, and at its end: the alternate signal stack. 0 or -errno. */
 int weft__stack_thread_open(void);
 void weft__stack_thread_close(void);

@@ -24,6 +24,7 @@
 #include "chan/chan.h"
 #include "task/panic.h"
 #include "task/task.h"
+#include "time/timer.h"
 
 enum { CLEAN = 0, LEFT, CLEARING }; /* weft__forked */
 _Atomic uint32_t weft__forked;
@@ -79,6 +80,11 @@ static void clear_away(void) {
     weft__chans_forget();
     weft__handles_forget();
     weft__extras_forget();
+    weft__slab_forget(&weft__alarm_slab, NULL);
+    weft__timers_forget();
+    weft__keys_forget();
+    weft__panics_forget();
+    weft__stack_measure_forget();
     weft__barrier_after_fork();
     if (survivor) forget_block(survivor);
 }

@@ -129,14 +129,19 @@ static void print_address(const char *label, void *p) {
     dprintf(STDERR_FILENO, "  %s%p%s\n", label, p, where);
 }
 
+static weft__lock report_lock; /* reports do not mix */
+
+void weft__panics_forget(void) {
+    weft__lock_leave(&report_lock);
+}
+
 void weft_panic_report(const weft_panic_info *info) {
-    static weft__lock lock; /* reports do not mix */
     char who[80] = "a plain thread", where[128] = "";
     if (info->task)
         snprintf(who, sizeof who, "task %llu%s%s%s", (unsigned long long)info->task, info->name[0] ? " \"" : "", info->name,
                  info->name[0] ? "\"" : "");
     if (info->file) snprintf(where, sizeof where, " at %s:%d", info->file, info->line);
-    weft__lock_take(&lock);
+    weft__lock_take(&report_lock);
     weft__say("panic in %s%s: %s", who, where, info->message);
     print_address("function:   ", info->function);
     print_address("spawned at: ", info->spawned_at);
@@ -144,7 +149,7 @@ void weft_panic_report(const weft_panic_info *info) {
         dprintf(STDERR_FILENO, "  backtrace, innermost first:\n");
         weft__os_backtrace_print((void *const *)info->frame, info->frames, STDERR_FILENO);
     }
-    weft__lock_leave(&lock);
+    weft__lock_leave(&report_lock);
 }
 
 /* The configuration is the tasks': a plain thread may outlive the runtime. */

@@ -32,4 +32,8 @@ bool weft__locals_destroy(struct weft__locals **l, bool *panicked);
 /* In the child of a fork: nobody makes or deletes a key. */
 void weft__locals_forget(void);
 
+/* In the child of a fork: nobody makes a key, or prints a report. */
+void weft__keys_forget(void);
+void weft__panics_forget(void);
+
 #endif

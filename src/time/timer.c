@@ -313,6 +313,11 @@ static struct {
     weft__queue queue; /* waiter.elem: the timer */
 } waiters;
 
+void weft__timers_forget(void) {
+    waiters.queue = (weft__queue){NULL, NULL};
+    weft__lock_leave(&waiters.lock);
+}
+
 static void wake_waiters(timer *t) {
     weft__queue woken = {NULL, NULL};
     weft__lock_take(&waiters.lock);

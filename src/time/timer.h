@@ -9,6 +9,8 @@
 
 /* Takes every user's timer out of the wheel: the runtime ends, and no worker is left. */
 void weft__timers_drop(weft__wheel *w);
+/* In the child of a fork: nobody waits for the end of a function. */
+void weft__timers_forget(void);
 /* In a timer's function: the moment it was due. */
 int64_t weft__timer_moment(const weft_timer *t);
 

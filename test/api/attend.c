@@ -118,6 +118,30 @@ TEST(attend, a_timer_comes_at_one_of_the_next_calls_of_a_computing_task) {
     CHECK_LE(calls, 20);
 }
 
+/* However many slots there are, and all have such a task: somebody still watches. */
+static int call_seldom_until_stop(void *arg) {
+    int calls;
+    (void)arg;
+    atomic_fetch_add(&st.ready, 1);
+    return call_seldom(&calls);
+}
+TEST(attend, when_every_slot_is_busy_a_worker_is_left_to_watch) {
+    for (int workers = 1; workers <= 4; workers++) {
+        weft_config cfg = {.workers = workers};
+        weft_stats s;
+        reset();
+        CHECK_EQ(weft_start(&cfg), 0);
+        for (int i = 0; i < workers; i++) {
+            CHECK_EQ(weft_go(call_seldom_until_stop, NULL), 0);
+            thread_wait(&st.ready, i + 1);
+        }
+        do weft_stats_get(&s);
+        while (s.threads <= workers); /* it may just be starting */
+        atomic_store(&st.stop, 1);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+}
+
 /* ---- woken by a thread while it parks ---- */
 
 static int receive_all(void *arg) {
@@ -348,4 +372,62 @@ TEST(attend, a_child_of_a_fork_does_not_find_the_special_tasks_of_its_parent) {
     CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0);
     for (int i = 0; i < 20; i++) CHECK_EQ(weft_task_join(special[i], NULL, WEFT_FOREVER), 0);
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+static void call_and_wait(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&st.ready, 1);
+    while (!atomic_load(&st.stop)) {
+    }
+}
+
+static weft_timer called;
+
+static int wait_for_call(void *arg) {
+    (void)arg;
+    weft_timer_stop_wait(&called);
+    return 0;
+}
+
+static bool one_slot_is_idle(void *arg) {
+    (void)arg;
+    return atomic_load(&weft__rt.idle) == 1;
+}
+
+/* The timer's function runs on one slot, and a task waits for its end. */
+static void wait_for_a_call(weft_task **t) {
+    weft_config two = {.workers = 2};
+    reset();
+    memset(&called, 0, sizeof called);
+    CHECK_EQ(weft_start(&two), 0);
+    CHECK_EQ(weft_timer_start(&called, weft_after(1), 0, call_and_wait, NULL), 0);
+    thread_wait(&st.ready, 1);
+    CHECK_EQ(weft_task_start(t, wait_for_call, NULL, NULL), 0);
+    test_until(one_slot_is_idle, NULL);
+}
+
+static void end_the_call(weft_task *t) {
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+TEST(attend, a_child_of_a_fork_does_not_find_those_who_wait_for_a_timer_of_its_parent) {
+    test_skip_under("ThreadSanitizer starts no thread in the child of a fork", NULL);
+    weft_task *t;
+    wait_for_a_call(&t);
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm(20);
+        wait_for_a_call(&t);
+        end_the_call(t);
+        _exit(0);
+    }
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) {
+    }
+    CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", (unsigned)status);
+    end_the_call(t);
 }
