@@ -74,9 +74,6 @@ static void clear_away(void) {
     if (phase != WEFT_PHASE_NONE) weft__stack_pool_forget(release);
     weft__runtime_forget(release);
     weft__slab_forget(&weft__rt.fresh_slab, NULL);
-    weft__slab_forget(&weft__alarm_slab, NULL);
-    weft__timers_forget();
-    weft__locals_forget();
     weft__chans_forget();
     weft__handles_forget();
     weft__extras_forget();

@@ -160,7 +160,3 @@ bool weft__locals_destroy(weft__locals **l, bool *panicked) {
     }
     return any;
 }
-
-void weft__locals_forget(void) {
-    weft__lock_leave(&lock);
-}

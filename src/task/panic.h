@@ -29,8 +29,6 @@ enum { WEFT_LOCAL_ROUNDS = 4 }; /* destructors may set values again; as many as 
 
 /* One round over the values: calls their destructors. False: there was nothing to call. *panicked: one of them did. */
 bool weft__locals_destroy(struct weft__locals **l, bool *panicked);
-/* In the child of a fork: nobody makes or deletes a key. */
-void weft__locals_forget(void);
 
 /* In the child of a fork: nobody makes a key, or prints a report. */
 void weft__keys_forget(void);

@@ -142,8 +142,6 @@ void weft__pin_set(weft__task *t, uint32_t pins);
 
 /* ---- timer.c ---- */
 
-/* In the child of a fork: nobody waits for the end of a timer's function. */
-void weft__timers_forget(void);
 /* A task that calls a timer's function is about to wait: says so and aborts. */
 WEFT_COLD WEFT_NORETURN void weft__timer_must_not_wait(const weft__task *t, const char *what);
 

@@ -388,8 +388,3 @@ int weft_timer_stop_wait(weft_timer *storage) {
 int64_t weft__timer_moment(const weft_timer *storage) {
     return ((const timer *)(const void *)storage)->node.when;
 }
-
-void weft__timers_forget(void) {
-    waiters.queue = (weft__queue){NULL, NULL};
-    weft__lock_leave(&waiters.lock);
-}
