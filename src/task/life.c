@@ -35,9 +35,9 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
 }
 
 void weft__scope_left_open(weft__task *t) {
-    weft__die("task %llu \"%s\" returned with scope %p still open: weft_scope_end is missing",
+    weft__die("task %llu \"%s\" returned with %s %p still open: weft_%s_end is missing",
               (unsigned long long)(t->inner ? weft__load(&t->inner->id, relaxed) : t->id), t->extra ? t->extra->name : "",
-              (void *)t->b.scope);
+              weft__scope_kind(t->b.scope), (void *)t->b.scope, weft__scope_kind(t->b.scope));
 }
 
 static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
@@ -45,6 +45,19 @@ static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
     t->extra = NULL;
     if (x->handle) weft__handle_end(x->handle, result, s);
     weft__extra_free(x);
+}
+
+/* The end of a child whose scope was opened by a plain thread or has a watch. */
+static WEFT_COLD weft__work end_special(weft__scope *home, int result, weft__slot *s) {
+    weft__watch *w = weft__scope_watch(home);
+    weft__block *owner = weft__scope_opener(home);
+    bool thread = owner->kind == WEFT_BLOCK_THREAD;
+    if (w) weft__watch_ended(w, result, s);
+    bool last = weft__add(&home->done, 1, acq_rel) == -1; /* as in end */
+    if (last && !thread) return weft__work_task(weft__container(owner, weft__task, b));
+    if (last) weft__resume(owner, s);
+    if (thread) weft__foreign_done();
+    return 0;
 }
 
 /* The task's function has returned: tells whoever waits for it. Returns the waiter if it is to run now, or 0. The task is gone
@@ -61,13 +74,10 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result) {
     }
     if (unlikely(result < 0)) weft__child_failed(home, result, s);
     weft__block *owner = home->owner; /* S1 */
-    bool thread = owner->kind == WEFT_BLOCK_THREAD;
+    if (unlikely(owner->kind != WEFT_BLOCK_TASK)) return end_special(home, result, s);
     /* acq_rel: the opener sees what all children did; pairs with post_settle and joined */
     bool last = weft__add(&home->done, 1, acq_rel) == -1;
-    if (likely(!thread)) return last ? weft__work_task(weft__container(owner, weft__task, b)) : 0;
-    if (last) weft__resume(owner, s);
-    weft__foreign_done();
-    return 0;
+    return last ? weft__work_task(weft__container(owner, weft__task, b)) : 0;
 }
 
 /* ---- the life of a stack ---- */

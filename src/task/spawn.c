@@ -133,8 +133,40 @@ WEFT_COLD static int spawn_outside(weft__scope *home, const order *o);
 
 /* Whether the scope takes no more children. */
 WEFT_INLINE bool closed(weft__scope *home, weft__block *me) {
-    if (likely(!weft__cancel_check(me)) && likely(home->owner == me)) return false; /* it is one of ours */
+    (void)weft__cancel_check(me);
+    bool current = weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed); /* as in weft__cancel_check */
+    if (likely(current && home->owner == me)) return false;                                 /* it is one of ours */
     return weft__scope_cause(home) != 0;
+}
+
+/* A record for the order; NULL: there is no memory for it, or none for stacks. */
+WEFT_INLINE weft__fresh *record(weft__slot *s) {
+    weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
+    if (likely(f && !weft__load(&weft__rt.no_stacks, relaxed))) return f;
+    if (f) weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
+    return NULL;
+}
+
+/* Into a scope with a watch: it may have to wait for room. */
+static WEFT_COLD int spawn_watched(weft__watch *w, weft__scope *home, const order *o, weft__slot *s) {
+    weft__block *me = &weft__cur(weft__self())->b;
+    int place = weft__watch_admit(w, home, me, &s);
+    if (place < 0) return refused(home, place, s);
+    weft__fresh *f = record(s);
+    if (!f) {
+        weft__watch_return(w, place, s);
+        return refused(home, WEFT_ENOMEM, s);
+    }
+    fill(f, home, o, next_id(s), 0);
+    if (!f->extra) f->extra = &weft__extra_none;
+    if (w->opener == me)
+        home->spawned++;
+    else
+        weft__sub(&home->done, 1, relaxed); /* as in count */
+    if (w->opener != me && w->opener->kind == WEFT_BLOCK_THREAD) weft__foreign_spawned();
+    if (place != WEFT_WATCH_LATER || !weft__watch_queue(w, f)) return push_and_leave(weft__self(), s, f);
+    weft__leave();
+    return 0;
 }
 
 WEFT_INLINE int spawn(weft__scope *home, const order *o) {
@@ -145,11 +177,13 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     }
     weft__block *me = &weft__cur(weft__self())->b;
     if (unlikely(closed(home, me))) return refused(home, WEFT_ECANCELED, s);
-    weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
-    if (unlikely(!f || weft__load(&weft__rt.no_stacks, relaxed))) {
-        if (f) weft__cache_put(&weft__rt.fresh_slab, &s->fresh, f);
-        return refused(home, WEFT_ENOMEM, s);
+    weft__watch *w = home->owner == me ? NULL : weft__scope_watch(home);
+    if (unlikely(w != NULL)) {
+        order watched = *o; /* as above */
+        return spawn_watched(w, home, &watched, s);
     }
+    weft__fresh *f = record(s);
+    if (unlikely(!f)) return refused(home, WEFT_ENOMEM, s);
     fill(f, home, o, next_id(s), weft__load(&me->epoch, relaxed));
     count(s, home, me);
     return push_and_leave(weft__self(), s, f);
@@ -158,15 +192,24 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
 /* ---- from a plain thread ---- */
 
 static int enqueue_outside(weft__scope *home, const order *o) {
+    weft__block *opener = weft__scope_opener(home), *me = weft__thread_block();
+    weft__watch *w = weft__scope_watch(home);
+    weft__slot *none = NULL;
+    int err = w ? weft__watch_admit(w, home, me, &none) : 0; /* a thread is no child: it waits for room */
+    if (err < 0) return err;
     weft__fresh *f = weft__slab_get(&weft__rt.fresh_slab);
-    if (!f) return WEFT_ENOMEM;
+    if (!f) {
+        if (w) weft__watch_return(w, 0, NULL);
+        return WEFT_ENOMEM;
+    }
     uint64_t n = weft__add(&weft__rt.foreign_id, 1, relaxed) + 1;
     fill(f, home, o, n * weft__rt.id_step, 0);
-    if (home->owner == weft__thread_block())
+    if (w && !f->extra) f->extra = &weft__extra_none;
+    if (opener == me)
         home->spawned++;
-    else if (home->owner)
-        weft__sub(&home->done, 1, relaxed);                          /* S2: the caller knows that the scope is open */
-    bool kept = home->owner && home->owner->kind == WEFT_BLOCK_TASK; /* the scope itself keeps the runtime going */
+    else if (opener)
+        weft__sub(&home->done, 1, relaxed);                /* S2: the caller knows that the scope is open */
+    bool kept = opener && opener->kind == WEFT_BLOCK_TASK; /* the scope itself keeps the runtime going */
     weft__foreign_enter();
     weft__inject_fresh(f);
     weft__work_injected();
@@ -192,6 +235,7 @@ static int spawn_outside(weft__scope *home, const order *o) {
 
 /* ---- names, handles, large arguments ---- */
 
+weft__extra weft__extra_none;
 static weft__slab extras = {.size = sizeof(weft__extra)}; /* type-stable: weft_dump may look at a name at any time */
 
 weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *args, size_t size) {
@@ -209,6 +253,7 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
 }
 
 void weft__extra_free(weft__extra *x) {
+    if (x == &weft__extra_none) return;
     weft__free(x->args);
     weft__slab_put(&extras, x);
 }

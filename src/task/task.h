@@ -11,6 +11,9 @@
 
 _Static_assert(sizeof(weft__task) <= WEFT_STACK_HEAD, "a task fits at the top of its stack");
 
+typedef struct weft__watch weft__watch;
+typedef struct weft__defer weft__defer;
+
 /* A scope, in the storage of a weft_scope (or in a handle, or the root).
  *
  * Joining. `spawned` is the opener's own count, plain; children add to `done`; both start at WEFT_SCOPE_BIAS, and when they are equal
@@ -25,13 +28,23 @@ _Static_assert(sizeof(weft__task) <= WEFT_STACK_HEAD, "a task fits at the top of
  * that has seen the epoch needs to look no further. A cancelled scope's waits are found through a tree that holds only those who
  * have ever waited: a block puts itself on the list of its home when it first parks (tasks that never do cost nothing), and the
  * scope then on the list of its parent, and so on up to the last below the root. The root's own cancellation concerns everybody and
- * goes through all stacks instead.
+ * goes through all stacks instead. Finding somebody is only a hint: whether his wait is ended is decided by another look at his
+ * scopes once he cannot run on (park.c).
  *  S3  A scope's lists are under its lock; `listed` and its place among its siblings are under its parent's lock.
- *  S4  Locks are taken from parent to child. Whoever walks holds the locks of the path, so nothing on it can go. */
+ *  S4  Locks are taken from parent to child. Whoever walks holds the locks of the path, so nothing on it can go.
+ *
+ * Shielding. A shield is a scope without children of its own (shield.c): while it is `closed`, cancellation of those around it does
+ * not come in, neither by looking up nor by walking down.
+ *  S5  Dekker: the canceller stores the cause, passes a full barrier, then looks at `closed`; a shield whose time is up clears `closed`,
+ *      passes a full barrier, then looks at the causes around it. It raises the epoch in between, so whoever has looked looks again.
+ *
+ * Watching. A scope with a limit, or with results to be asked for, has a weft__watch (watch.c). Its `owner` is then not the opener's
+ * block but the watch's own, which is of another kind: so the fast paths, which expect a task's, leave it to the general ones, and
+ * scopes without a watch pay nothing. */
 struct weft__scope {
     _Atomic int64_t done;
     int64_t spawned;       /* opener */
-    weft__block *owner;    /* opener; NULL: the root, or a handle's */
+    weft__block *owner;    /* opener, or its watch (see weft__scope_opener); fixed; NULL: the root, or a handle's */
     weft__scope *parent;   /* fixed; NULL: the root */
     _Atomic int32_t cause; /* 0, or why it is cancelled; the first one stays */
     _Atomic int32_t error; /* what weft_scope_end will return; the first one stays */
@@ -40,15 +53,47 @@ struct weft__scope {
     weft__block *blocks; /* tasks that have waited */
     weft__scope *kids;   /* scopes inside with such tasks */
     _Atomic bool listed;
-    bool timed; /* has a deadline timer */
+    bool untidy;         /* something is left to do after the join: a timer, a watch, deferred functions; opener */
+    bool timed;          /* `timer` has a deadline that may be the first; fixed */
+    bool deferring;      /* `deferred` is valid; opener */
+    bool is_shield;      /* fixed */
+    _Atomic bool closed; /* a shield, and its time is not up (S5) */
     weft__scope *next, *prev;
-    weft__timer timer; /* opener; set up only if timed */
+    weft__timer timer;     /* opener; set up only if timed */
+    weft__defer *deferred; /* last first; opener */
+    int *result;           /* of a scope in block form: where its result goes, or NULL; fixed */
 };
 #define WEFT_SCOPE_BIAS (INT64_C(1) << 48)
 #define WEFT_SCOPE_ZERO (offsetof(weft__scope, next) - offsetof(weft__scope, cause)) /* bytes that are zero in a new one */
 
 WEFT_INLINE weft__scope *weft__scope_of(weft_scope *s) {
     return (weft__scope *)(void *)s;
+}
+
+/* What a scope with a limit, or with results to be asked for, has besides; watch.c. In type-stable memory: P4. */
+struct weft__watch {
+    weft__lock lock;
+    uint32_t limit;            /* children that may be started and not ended; 0 = any number; fixed */
+    bool keep;                 /* results are kept; fixed */
+    weft__block proxy;         /* the scope's `owner`; only its kind says something */
+    weft__block *opener;       /* fixed */
+    size_t running;            /* started, or about to be; under lock, as all that follows */
+    size_t outstanding;        /* accepted or about to be, and not ended */
+    weft__fresh *first, *last; /* accepted, waiting for room */
+    weft__queue spawners;      /* likewise, not accepted yet */
+    weft__queue askers;        /* in weft_scope_wait_any */
+    int32_t *results;          /* ring of those nobody has asked for */
+    size_t cap, head, count;
+    void *slab_link[2];
+};
+
+WEFT_INLINE weft__watch *weft__scope_watch(const weft__scope *s) {
+    return s->owner && s->owner->kind == WEFT_BLOCK_WATCH ? weft__container(s->owner, weft__watch, proxy) : NULL;
+}
+/* The block of the task or thread that opened it; NULL: the root, or a handle's. */
+WEFT_INLINE weft__block *weft__scope_opener(const weft__scope *s) {
+    weft__watch *w = weft__scope_watch(s);
+    return unlikely(w != NULL) ? w->opener : s->owner;
 }
 
 /* A task that was started with a handle. In type-stable memory: joiners wait on its lock. */
@@ -104,6 +149,13 @@ void weft__scope_unlist(weft__scope *s);
 
 /* ---- scope.c, life.c ---- */
 
+/* Starts the scope's timer. If the moment has passed, `fire` is called at once. */
+void weft__scope_arm(weft__scope *s, int64_t when, void (*fire)(weft__timer *t, void *slot));
+/* The moment at which a task in this scope is cancelled by deadlines, shields considered; INT64_MAX: never. */
+int64_t weft__scope_until(const weft__scope *s);
+/* What is to be said of a scope or shield that was left open. */
+const char *weft__scope_kind(const weft__scope *s);
+
 /* The child has returned `result`, or was refused with it. */
 WEFT_COLD void weft__child_failed(weft__scope *s, int result, weft__slot *slot);
 
@@ -113,13 +165,38 @@ WEFT_INLINE void weft__task_check_scopes(weft__task *t) {
     if (unlikely(t->b.scope != t->b.home)) weft__scope_left_open(t);
 }
 
+/* ---- watch.c ---- */
+
+/* NULL: no memory. */
+weft__watch *weft__watch_new(weft__block *opener, uint32_t limit, bool keep);
+void weft__watch_free(weft__watch *w);
+/* A place for one more child. 0: it may start. WEFT_WATCH_LATER: see weft__watch_queue. An error: WEFT_ECANCELED, WEFT_ENOMEM. May park:
+ * *s is the slot we are on then. */
+enum { WEFT_WATCH_LATER = 1 };
+int weft__watch_admit(weft__watch *w, weft__scope *home, weft__block *me, weft__slot **s);
+/* The place is not used after all; `place` is what weft__watch_admit gave. */
+void weft__watch_return(weft__watch *w, int place, weft__slot *s);
+/* Keeps a child until there is room. False: there is, it is to be started now. */
+bool weft__watch_queue(weft__watch *w, weft__fresh *f);
+/* A child has ended. Before it is counted: the watch may be gone then. */
+void weft__watch_ended(weft__watch *w, int result, weft__slot *s);
+
+/* ---- defer.c ---- */
+
+/* Runs what was deferred, last first. */
+void weft__defer_run(weft__scope *s);
+
 /* ---- spawn.c, handle.c ---- */
 
+/* Nothing extra, but not NULL: such a task runs on a stack of its own. */
+extern weft__extra weft__extra_none;
 /* NULL: no memory. */
 weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *args, size_t size);
 void weft__extra_free(weft__extra *x);
 /* Spawns the task of a handle. */
 int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_opts *opts, void *site);
+/* The task has ended and was joined by the caller, who gets its result and gives up the handle. */
+int weft__handle_take(weft_task *h);
 /* Tells the joiners and lets the task's reference go. */
 void weft__handle_end(weft_task *h, int result, weft__slot *s);
 
