@@ -239,6 +239,7 @@ void weft__runtime_forget(bool release) {
     if (release) weft__vm_release(weft__rt.slot, slots_bytes());
     weft__rt.slot = NULL;
     weft__rt.started = weft__rt.fresh = (weft__inject){0};
+    memset(weft__rt.lane, 0, sizeof weft__rt.lane);
     outside.ready = false;
     weft__lock_leave(&outside.once);
     weft__clock_moved = NULL;
