@@ -27,7 +27,8 @@ typedef struct weft_stats {
     uint64_t stack_trims; /* times that a stack gave back the memory of its deep part */
 } weft_stats;
 
-/* Prints a line for the runtime and one for each task that has a stack: its state, what it waits for and since when, its function and
+/* Prints a line for the runtime and one for each task that has a stack: whose child it is (the task that opened its scope, where that is a
+ * local variable), its state, what it waits for and since when, its function and
  * where it was spawned. From anywhere; the tasks go on meanwhile. */
 WEFT_API void weft_dump(FILE *out);
 

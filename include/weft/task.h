@@ -40,6 +40,11 @@ WEFT_API int weft_task_start(weft_task **out, weft_fn *fn, void *arg, const weft
 /* Waits for the task's end; *result (if not NULL) is what its function returned. On success the handle is released.
  * WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN: the handle is still good. WEFT_EDEADLOCK: a task that joins itself. */
 WEFT_API int weft_task_join(weft_task *t, int *result, weft_deadline deadline);
+/* Waits for the first of n tasks to end; *which is its place in the array, *result what its function returned (either may be NULL). On success
+ * that handle is released, the others are still good; of several that have ended it is the first in the array. A NULL in the array is
+ * left out. WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN; WEFT_EINVAL: no task; WEFT_EDEADLOCK: the calling task is one of them;
+ * WEFT_ENOMEM (more than 16). */
+WEFT_API int weft_task_any(weft_task **tasks, size_t n, size_t *which, int *result, weft_deadline deadline);
 /* Cancels the task: its waits, and those of scopes it opened, end with WEFT_ECANCELED from now on. */
 WEFT_API void weft_task_cancel(weft_task *t);
 /* Releases the handle; the task goes on. NULL is allowed. */

@@ -17,6 +17,15 @@ static const char *state_of(weft__task *t) {
     return "runnable";
 }
 
+/* Whose child it is: the task on whose stack its scope is. The scope itself may go at any time and is not looked at; one that is not on
+ * a task's stack has no parent that could be told. */
+static void parent(FILE *out, weft__task *t) {
+    weft__stack *st = weft__stack_of(t->b.home);
+    weft__task *opener = st ? weft__stack_head(st) : NULL;
+    if (t->inner) fprintf(out, " inside task %llu", (unsigned long long)t->id);
+    if (opener) fprintf(out, " child of task %llu", (unsigned long long)opener->id);
+}
+
 static void line(weft__stack *st, void *arg) {
     weft__task *t = weft__stack_head(st);
     FILE *out = arg;
@@ -25,6 +34,7 @@ static void line(weft__stack *st, void *arg) {
     weft__fresh *inner = t->inner;               /* so are records */
     fprintf(out, "task %llu", (unsigned long long)(inner ? weft__load(&inner->id, relaxed) : t->id));
     if (x && !inner && x->name[0]) fprintf(out, " \"%.*s\"", (int)sizeof x->name, x->name);
+    parent(out, t);
     fprintf(out, "  %-9s", state_of(t));
     int reason = weft__load(&t->b.reason, relaxed); /* written by the task for us */
     if (reason) {

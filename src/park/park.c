@@ -7,9 +7,11 @@
 #include "os/os.h"
 #include "sched/lane.h"
 #include "sched/switch.h"
+#include "task/task.h"
 
 const char *weft__wait_name(int reason) {
-    static const char *const names[] = {"running", "send", "receive", "select", "sleep", "join", "scope end"};
+    static const char *const names[] = {"running", "send",      "receive", "select",     "sleep",
+                                        "join",    "scope end", "spawn",   "next child", "any task"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 
@@ -38,11 +40,16 @@ void weft__resume(weft__block *b, weft__slot *s) {
     weft__futex_wake(&t->woken, 1);     /* an address only: the thread may be gone */
 }
 
+/* Does `err` concern the block? The caller sees to it that it is parked and stays so: its scopes do not change. */
+static bool concerns(weft__block *b, int err) {
+    return err != WEFT_ECANCELED || weft__scope_cause(b->scope);
+}
+
 /* The lock decides (P2). */
 static bool interrupt_single(weft__block *b, weft__lock *l, int err) {
     weft__lock_take(l); /* waits until the stack was left (P1) */
     /* queued before wait_lock: what it was set for is what wait_lock names (pairs with the release in weft__wait_single) */
-    bool mine = weft__load(&b->queued, acquire) && weft__load(&b->wait_lock, relaxed) == l;
+    bool mine = weft__load(&b->queued, acquire) && weft__load(&b->wait_lock, relaxed) == l && concerns(b, err);
     if (mine) {
         weft__queue_remove(b->waiter);
         weft__store(&b->queued, 0, release);
@@ -52,12 +59,13 @@ static bool interrupt_single(weft__block *b, weft__lock *l, int err) {
     return mine;
 }
 
-/* The state decides. PARKING and HELD pass soon: somebody is between two short steps, as if it held a lock that we want. */
+/* The state decides. PARKING and HELD pass soon: somebody is between two short steps, as if it held a lock that we want. Whoever else
+ * wants a claimed wait has gone on without it, so a wait that was claimed for nothing has to look for itself again. */
 static bool interrupt_many(weft__block *b, int err) {
     for (int tries = 1;; tries++) {
         uint32_t state = weft__load(&b->state, acquire); /* pairs with the releases in weft__many_… */
         if (state == WEFT_PARKED && weft__cas(&b->state, &state, WEFT_CLAIMED, acq_rel)) {
-            b->result = err;
+            b->result = concerns(b, err) ? err : WEFT_AWAIT_AGAIN;
             return true;
         }
         if (state == WEFT_RUNNING || state == WEFT_CLAIMED) return false;

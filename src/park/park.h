@@ -16,7 +16,8 @@
  *       CLAIMED -> RUNNING  by the waiter, resumed         weft__many_end
  *       PARKING -> RUNNING  the waiter did not park        weft__many_end
  *       PARKED <-> HELD     somebody looks at its stack    weft__hold, weft__unhold; claimers wait
- *   Queues are cleaned by the waiter itself after it was resumed. PARKED also means that the stack was left.
+ *   Queues are cleaned by the waiter itself after it was resumed. PARKED also means that the stack was left. The result
+ *   WEFT_AWAIT_AGAIN: a cancellation took the wait, then saw that it does not concern it (a shield). The wait is begun anew.
  *
  * Invariants
  *  P1  A block is resumed once for each time it parked, by the winner, after its stack was left.
@@ -43,7 +44,8 @@ typedef struct weft__scope weft__scope;
 typedef struct weft__slot weft__slot;
 
 enum { WEFT_RUNNING, WEFT_PARKING, WEFT_PARKED, WEFT_CLAIMED, WEFT_HELD }; /* block.state */
-enum { WEFT_BLOCK_TASK, WEFT_BLOCK_SPECIAL, WEFT_BLOCK_THREAD };           /* block.kind; SPECIAL: a task of lane.h */
+/* block.kind; SPECIAL: a task of lane.h; ROSTER: nobody's (task.h) */
+enum { WEFT_BLOCK_TASK, WEFT_BLOCK_SPECIAL, WEFT_BLOCK_THREAD, WEFT_BLOCK_ROSTER };
 
 enum {
     WEFT_LINK_NONE,
@@ -61,8 +63,14 @@ enum {
     WEFT_WAIT_SLEEP,
     WEFT_WAIT_JOIN,
     WEFT_WAIT_SCOPE,
+    WEFT_WAIT_SPAWN,
+    WEFT_WAIT_CHILD,
+    WEFT_WAIT_ANY,
 };
 const char *weft__wait_name(int reason);
+
+/* The result of a wait on many that was ended for nothing: it is to be begun again, with weft__many_begin. */
+#define WEFT_AWAIT_AGAIN INT32_MIN
 
 /* What wait_lock says when `state` decides. */
 #define WEFT_MANY ((weft__lock *)(uintptr_t)1)
@@ -148,7 +156,8 @@ WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
     return NULL;
 }
 
-/* Ends the block's wait, whatever it is, with `err`, if nobody else has won it. `s` is the caller's slot, NULL on a plain
+/* Ends the block's wait, whatever it is, with `err`, if nobody else has won it; with WEFT_ECANCELED only if the scope that the block is in
+ * is cancelled, looked at when it can neither run nor be resumed (a shield may have been put up since the caller found it). `s` is the caller's slot, NULL on a plain
  * thread. The caller makes sure that the block itself stays valid. True: it was us. */
 bool weft__interrupt(weft__block *b, int err, weft__slot *s);
 

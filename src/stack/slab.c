@@ -317,6 +317,16 @@ weft__stack *weft__stack_next(weft__stack_walk *w) {
     return NULL;
 }
 
+weft__stack *weft__stack_of(const void *address) {
+    for (weft__stack_slab *slab = weft__stack_slab_first(); slab; slab = slab->next) {
+        size_t offset = (size_t)((uintptr_t)address - (uintptr_t)slab->base);
+        if (offset >= slab->size) continue;
+        size_t i = offset / weft__stack_class_size(slab->size_class);
+        return i < slab->stacks && weft__stack_slab_made(slab, (uint32_t)i) ? weft__stack_slab_at(slab, (uint32_t)i) : NULL;
+    }
+    return NULL;
+}
+
 void weft__stack_info_get(weft__stack_info *out) {
     out->stacks = weft__load(&pool.stacks, relaxed); /* figures only */
     out->mappings = weft__load(&pool.slab_count, relaxed) + weft__guards_mappings();

@@ -170,6 +170,8 @@ int weft__stack_advised(void *site, void *fn, int otherwise);
 
 /* Calls fn for every stack that was ever handed out (their memory stays valid until the pool closes), from any thread. */
 void weft__stack_each(void (*fn)(weft__stack *s, void *arg), void *arg);
+/* The stack that the address is on; NULL: none of ours. As above. */
+weft__stack *weft__stack_of(const void *address);
 
 /* For the stats. */
 typedef struct weft__stack_info {

@@ -10,13 +10,20 @@ int weft__scope_cause(const weft__scope *s) {
     for (; s; s = s->parent) {
         int cause = weft__load(&s->cause, acquire); /* pairs with the CAS in weft__scope_cancel */
         if (cause) return cause;
+        if (weft__load(&s->closed, acquire)) return 0; /* S5; pairs with the release in shield.c */
     }
     return 0;
 }
 
+/* Within a shield of its own the block remembers nothing: a look there says nothing about the scopes outside, into which it may spawn. */
 int weft__cancel_look(weft__block *b) {
     uint64_t epoch = weft__load(&weft__rt.epoch, acquire); /* before the causes: a later one raises it again */
-    if (weft__scope_cause(b->scope)) return WEFT_ECANCELED;
+    for (weft__scope *s = b->scope; s; s = s->parent) {
+        if (weft__load(&s->cause, acquire)) return WEFT_ECANCELED; /* as in weft__scope_cause */
+        if (!weft__load(&s->closed, acquire)) continue;
+        if (s->owner == b) return 0;
+        break;
+    }
     weft__store(&b->epoch, epoch, relaxed); /* the waiter's own */
     return 0;
 }
@@ -114,9 +121,16 @@ void weft__block_unlink(weft__block *b) {
 /* Whoever waits in this very scope. It learns the cause too, so that nobody has to look further up. */
 static void interrupt_all(weft__scope *s, int cause, weft__slot *slot) {
     int32_t none = 0;
-    (void)weft__cas(&s->cause, &none, cause, acq_rel);             /* pairs with weft__scope_cause */
-    if (s->owner) weft__interrupt(s->owner, WEFT_ECANCELED, slot); /* the opener's own code is inside */
+    weft__block *opener = weft__scope_opener(s);
+    (void)weft__cas(&s->cause, &none, cause, acq_rel);         /* pairs with weft__scope_cause */
+    if (opener) weft__interrupt(opener, WEFT_ECANCELED, slot); /* the opener's own code is inside */
     for (weft__block *b = s->blocks; b; b = weft__load(&b->next, relaxed)) weft__interrupt(b, WEFT_ECANCELED, slot);
+}
+
+/* This scope or the first of its siblings after it that is no closed shield. */
+static weft__scope *next_open(weft__scope *s) {
+    while (s && weft__load(&s->closed, acquire)) s = s->next; /* S5, as in weft__scope_cause */
+    return s;
 }
 
 /* Everybody below `top`, in pre-order, with the locks of the path held (S4) and without recursion. */
@@ -125,20 +139,15 @@ static void walk(weft__scope *top, int cause, weft__slot *slot) {
     weft__lock_take(&s->lock);
     for (;;) {
         interrupt_all(s, cause, slot);
-        if (s->kids) {
-            s = s->kids;
-            weft__lock_take(&s->lock);
-            continue;
-        }
-        while (s != top && !s->next) {
+        weft__scope *to = next_open(s->kids);
+        while (!to) {
             weft__scope *up = s->parent;
+            if (s != top) to = next_open(s->next);
             weft__lock_leave(&s->lock);
+            if (s == top) return;
             s = up;
         }
-        weft__scope *next = s == top ? NULL : s->next;
-        weft__lock_leave(&s->lock);
-        if (!next) return;
-        s = next;
+        s = to;
         weft__lock_take(&s->lock);
     }
 }

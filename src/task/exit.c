@@ -10,8 +10,10 @@ struct weft__exit {
 
 weft__extra *weft__extra_mine(weft__task *t) {
     weft__extra **x = t->inner ? &t->inner->extra : &t->extra;
-    if (!*x) *x = weft__extra_new(NULL, NULL, NULL, 0);
-    return *x;
+    if (*x && *x != &weft__extra_none) return *x;
+    weft__extra *own = weft__extra_new(NULL, NULL, NULL, 0);
+    if (own) *x = own;
+    return own;
 }
 
 int weft_at_exit(void (*fn)(void *arg), void *arg) {

@@ -4,7 +4,7 @@
  * Most children only exec or exit, so nothing is done for them but setting a flag. The flag is looked at off the fast paths: where a
  * plain thread enters the runtime, asks for its block or for the phase, and where somebody waits long for a lock. The first such call
  * in the child clears away what is left: the parent's runtime is gone, every task of it has ended with WEFT_ETERMINATED, every
- * channel is closed, the thread's own open scopes are cancelled and empty. From then on it is a process without a runtime, and may
+ * channel is closed, the thread's own open scopes are cancelled and empty (what it deferred in them is still to be called). From then on it is a process without a runtime, and may
  * start one.
  *
  * A child that a task forked stands on a stack of the runtime that is gone, on a thread that was a worker. It may exec or exit; whatever
@@ -53,6 +53,9 @@ static void forget_scope(weft__scope *s) {
     s->blocks = NULL;
     s->kids = NULL;
     s->timed = false;
+    weft__store(&s->closed, false, relaxed);
+    weft__roster *r = weft__scope_roster(s);
+    if (r) weft__roster_forget(r);
     weft__lock_leave(&s->lock);
 }
 
@@ -82,6 +85,9 @@ static void clear_away(void) {
     weft__keys_forget();
     weft__panics_forget();
     weft__stack_measure_forget();
+    weft__shields_forget();
+    weft__defers_forget();
+    weft__rosters_forget();
     weft__barrier_after_fork();
     if (survivor) forget_block(survivor);
 }

@@ -44,7 +44,7 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s) {
     h->ended = true;
     h->result = result;
     while ((x = weft__queue_claim(&h->joiners))) {
-        x->block->result = 0;
+        x->block->result = (int32_t)x->index; /* which of the tasks it waits for */
         weft__queue_add(&woken, x);
     }
     weft__lock_leave(&h->lock);
@@ -76,6 +76,14 @@ static int wait_for_end(weft_task *h, weft_deadline deadline, weft__block *b, we
     return err;
 }
 
+int weft__handle_take(weft_task *h) {
+    if (weft__xchg(&h->joined, true, relaxed)) /* only one sees false */
+        weft__die("weft_task_join: task %llu was joined twice", (unsigned long long)h->id);
+    int result = h->result; /* ended: it does not change any more */
+    drop(h);
+    return result;
+}
+
 int weft_task_join(weft_task *h, int *result, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
@@ -88,10 +96,8 @@ int weft_task_join(weft_task *h, int *result, weft_deadline deadline) {
         if (!ended) err = wait_for_end(h, deadline, b, &s);
     }
     if (!err) {
-        if (weft__xchg(&h->joined, true, relaxed))
-            weft__die("weft_task_join: task %llu was joined twice", (unsigned long long)h->id);
-        if (result) *result = h->result; /* ended: it does not change any more */
-        drop(h);
+        int r = weft__handle_take(h);
+        if (result) *result = r;
     }
     if (s) weft__leave();
     return err;

@@ -53,9 +53,9 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
 }
 
 void weft__scope_left_open(weft__task *t) {
-    weft__die("task %llu \"%s\" returned with scope %p still open: weft_scope_end is missing",
+    weft__die("task %llu \"%s\" returned with %s %p still open: weft_%s_end is missing",
               (unsigned long long)(t->inner ? weft__load(&t->inner->id, relaxed) : t->id), t->extra ? t->extra->name : "",
-              (void *)t->b.scope);
+              weft__scope_kind(t->b.scope), (void *)t->b.scope, weft__scope_kind(t->b.scope));
 }
 
 /* The next task on this stack is like any other. */
@@ -103,6 +103,8 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result, const bool 
         return 0;
     }
     if (!plain && result < 0) weft__child_failed(home, result, s);
+    weft__roster *r = plain ? NULL : weft__scope_roster(home); /* its children are not plain */
+    if (!plain && r) owner = weft__roster_ended(r, result, s);
     bool thread = weft__load(&owner->kind, relaxed) == WEFT_BLOCK_THREAD; /* that much of it is fixed */
     /* acq_rel: the opener sees what all children did; pairs with post_settle and joined */
     bool last = weft__add(&home->done, 1, acq_rel) == -1;

@@ -6,7 +6,7 @@
  *
  *   weft_panic             the record: message, place, backtrace
  *   weft__unwind_caught    all frames still stand, and nobody below catches it. Not in a weft_try: the hook or the report, maybe abort.
- *                          The scopes opened below the boundary are cancelled and joined
+ *                          The scopes and shields opened below the boundary are cancelled, joined and ended, with what was deferred
  *   (the unwinder)         destructors
  *   weft__unwind_landed    weft_try gets the record, else it is freed; the boundary's call returns WEFT_EPANIC
  *   exit.c                 the functions of weft_at_exit, task-locals
@@ -47,6 +47,7 @@ struct weft__panic {
     weft__panic *prev;
     weft__try *tries; /* who it is, for X3: the innermost try and */
     weft__fresh *inner;
+    weft__scope *until; /* the innermost scope of the boundary */
     weft_panic_info info;
     unsigned uncaught; /* C++ exceptions on their way when it was raised */
     bool spare;
@@ -97,6 +98,10 @@ static weft__fresh *inner_of(weft__task *t) {
 bool weft__unwinding(void) {
     weft__panic *p = mine()->panics;
     return p && p->inner == inner_of(weft__cur(weft__self()));
+}
+
+bool weft__unwound_to(const weft__scope *s) {
+    return weft__unwinding() && mine()->panics->until == s;
 }
 
 /* Who panics. */
@@ -174,7 +179,9 @@ static void swallowed(_Unwind_Reason_Code why, struct _Unwind_Exception *e) {
     weft__task *t = weft__cur(weft__self());
     weft__panic *p = weft__container(e, weft__panic, head);
     (void)why;
-    char *scope = t ? (char *)t->b.scope : NULL;
+    weft__scope *in = t ? t->b.scope : NULL;
+    while (in && in->is_shield) in = in->parent; /* no frame has it */
+    char *scope = (char *)in;
     if (scope && scope >= t->stack->low && scope < weft__ctx_stack_pointer())
         weft__die("task %llu: catch (...) stopped the panic \"%s\", which left scope %p open; use weft_try, or end the scope "
                   "in a destructor",
@@ -262,15 +269,25 @@ static void check_second(weft__unwind *u, weft__panic *p) {
     weft__die("task %llu panicked while it was unwinding from \"%s\"", (unsigned long long)p->info.task, first->info.message);
 }
 
+/* Cancels what the block has opened inside `around`. A shield keeps out what comes from outside it, not a panic of its own task: behind each
+ * there is a tree of its own to be cancelled. */
+static void cancel_scopes(weft__block *b, weft__scope *around) {
+    weft__slot *s = weft__enter();
+    for (weft__scope *x = b->scope; x != around; x = x->parent)
+        if (x->is_shield || x->parent == around) weft__scope_cancel(x, WEFT_EPANIC, s);
+    if (s) weft__leave();
+}
+
 /* X2: cancels and joins what was opened inside `until` (NULL: a plain thread's outermost). */
 static void end_scopes(weft__block *b, weft__scope *until) {
     if (b->scope == until) return;
-    weft__scope *outer = b->scope, *around = until ? until : &weft__root;
-    while (outer->parent != around) outer = outer->parent;
-    weft__slot *s = weft__enter();
-    weft__scope_cancel(outer, WEFT_EPANIC, s);
-    if (s) weft__leave();
-    while (b->scope != until) (void)weft_scope_end((weft_scope *)(void *)b->scope);
+    cancel_scopes(b, until ? until : &weft__root);
+    while (b->scope != until) {
+        if (b->scope->is_shield)
+            weft__shield_end(b, b->scope);
+        else
+            (void)weft_scope_end((weft_scope *)(void *)b->scope);
+    }
 }
 
 void weft__unwind_caught(struct _Unwind_Exception *e, bool in_try) {
@@ -284,7 +301,8 @@ void weft__unwind_caught(struct _Unwind_Exception *e, bool in_try) {
     p->prev = u->panics;
     u->panics = p;
     if (!in_try || !u->tries->quiet) report_uncaught(&p->info);
-    end_scopes(weft__me(), in_try ? u->tries->scope : t->inner ? t->inner->home : t->b.home);
+    p->until = in_try ? u->tries->scope : t->inner ? t->inner->home : t->b.home;
+    end_scopes(weft__me(), p->until);
     weft__eh_put(kept);
 }
 

@@ -12,6 +12,8 @@
 int weft__contain(weft_fn *fn, void *arg);
 /* A panic has been caught at a boundary above, and its frames are being unwound: the scopes that it passes have ended. */
 bool weft__unwinding(void);
+/* Likewise, and this is the innermost of those that it has left open (NULL: it has left none). */
+bool weft__unwound_to(const weft__scope *s);
 
 /* ---- exit.c ---- */
 

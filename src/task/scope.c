@@ -7,37 +7,86 @@
 
 _Static_assert(sizeof(weft__scope) <= sizeof(weft_scope), "a scope fits its public storage");
 
-/* ---- beginning ---- */
+/* ---- deadlines ---- */
+
+/* A deadline counts from the moment when the shields between it and us are up. A scope has a timer only if its deadline was the first of
+ * all, so nothing beyond it can come earlier. */
+int64_t weft__scope_until(const weft__scope *s) {
+    int64_t best = INT64_MAX, shielded = INT64_MIN;
+    for (; s; s = s->parent) {
+        if (weft__load(&s->closed, acquire)) { /* as in weft__scope_cause */
+            if (!s->timed) break;
+            if (s->timer.when > shielded) shielded = s->timer.when;
+            continue;
+        }
+        int64_t when = INT64_MAX;
+        if (s->timed && !s->is_shield) when = s->timer.when;
+        if (shielded > INT64_MIN && weft__load(&s->cause, acquire)) when = shielded; /* as in weft__scope_cause */
+        if (when < shielded) when = shielded;
+        if (when < best) best = when;
+        if (s->timed && !s->is_shield) break;
+    }
+    return best;
+}
+
+weft_deadline weft_scope_deadline(void) {
+    int64_t until = weft__scope_until(weft__me()->scope);
+    return until == INT64_MAX ? WEFT_FOREVER : weft__deadline(until);
+}
+
+/* A scope around this one is cancelled, for `outer`. Is its own deadline the first cause all the same? By the moments, in whatever order
+ * the timers are run. */
+static bool own_is_first(const weft__scope *s, int outer) {
+    int64_t until = weft__scope_until(s->parent);
+    return s->timed && outer == WEFT_ETIMEDOUT && s->timer.when <= until && until <= weft__clock_now();
+}
 
 static void deadline_passed(weft__timer *t, void *slot) {
-    weft__scope_cancel(weft__container(t, weft__scope, timer), WEFT_ETIMEDOUT, slot);
+    weft__scope *s = weft__container(t, weft__scope, timer);
+    int outer = weft__scope_cause(s->parent);
+    if (!outer || own_is_first(s, outer)) weft__scope_cancel(s, WEFT_ETIMEDOUT, slot);
+}
+
+void weft__scope_arm(weft__scope *s, int64_t when, void (*fire)(weft__timer *t, void *slot)) {
+    s->untidy = s->timed = true;
+    s->timer = (weft__timer){.when = when < 1 ? 1 : when, .fire = fire};
+    weft__slot *slot = weft__enter();
+    if (s->timer.when <= weft__clock_now()) {
+        fire(&s->timer, slot);
+    } else {
+        weft__timer_start(slot ? &slot->wheel : weft__outside_wheel(), &s->timer);
+        if (!slot) weft__idle_kick();
+    }
+    if (slot) weft__leave();
+}
+
+/* ---- beginning ---- */
+
+static void begin_roster(weft__scope *s, const weft_scope_opts *o) {
+    weft__roster *r = weft__roster_new(s->owner, (uint32_t)o->limit, o->results);
+    if (!r) {
+        weft__scope_cancel(s, WEFT_ENOMEM, NULL); /* as if a child had failed: nobody else knows it yet */
+        return;
+    }
+    s->owner = &r->proxy;
+    s->untidy = true;
 }
 
 static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
     if (o->on_error != WEFT_CANCEL_ALL && o->on_error != WEFT_KEEP_GOING)
         weft__die("weft_scope_begin: on_error is %d; it must be WEFT_CANCEL_ALL or WEFT_KEEP_GOING", o->on_error);
+    if (o->limit < 0) weft__die("weft_scope_begin: limit is %d; it must be positive, or 0 for none", o->limit);
     s->on_error = o->on_error;
-    if (o->deadline.ns == 0) return;
-    s->timed = true;
-    s->timer = (weft__timer){.when = o->deadline.ns < 1 ? 1 : o->deadline.ns, .fire = deadline_passed};
-    if (s->timer.when <= weft__clock_now()) {
-        deadline_passed(&s->timer, NULL);
-        return;
-    }
-    weft__slot *slot = weft__enter();
-    if (slot) {
-        weft__timer_start(&slot->wheel, &s->timer);
-        weft__leave();
-    } else {
-        weft__timer_start(weft__outside_wheel(), &s->timer);
-        weft__idle_kick();
-    }
+    if (o->limit || o->results) begin_roster(s, o);
+    if (o->deadline.ns && o->deadline.ns <= weft__scope_until(s->parent)) weft__scope_arm(s, o->deadline.ns, deadline_passed);
 }
 
-/* On a plain thread the root's cancellation would not find the opener: it goes through the stacks of tasks only. */
+/* On a plain thread the root's cancellation would not find the opener: it goes through the stacks of tasks only. Once the scope is listed,
+ * `owner` is fixed. */
 static WEFT_COLD void begin_special(weft__scope *s, const weft_scope_opts *opts) {
-    if (weft__load(&s->owner->kind, relaxed) == WEFT_BLOCK_THREAD) weft__scope_list(s);
+    bool thread = weft__load(&s->owner->kind, relaxed) == WEFT_BLOCK_THREAD; /* our own */
     if (opts) begin_with(s, opts);
+    if (thread) weft__scope_list(s);
 }
 
 WEFT_INLINE void begin(weft__scope *s, weft__block *owner, weft__scope *parent) {
@@ -98,14 +147,14 @@ WEFT_INLINE bool joined(weft__scope *s) {
 /* Behind an opener that waits: settles; if all children have ended meanwhile, it goes on at once. */
 static void post_settle(weft__slot *slot, void *arg) {
     weft__scope *s = arg;
-    weft__block *owner = s->owner; /* S1 */
+    weft__block *owner = weft__scope_opener(s); /* S1 */
     int64_t all = s->spawned;
     if (weft__sub(&s->done, all, acq_rel) == all) weft__resume(owner, slot); /* pairs with the additions in life.c */
 }
 
 static WEFT_NOINLINE void park_for_children(weft__slot *slot, weft__scope *s) {
     weft__worker *w = weft__self();
-    weft__block *b = s->owner;
+    weft__block *b = &weft__cur(w)->b;
     if (unlikely(weft__cur(w)->timer_fn != NULL)) weft__timer_must_not_wait(weft__cur(w), "weft_scope_end");
     weft__store(&b->reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
     weft__store(&b->since, weft__load(&slot->now, relaxed), relaxed);
@@ -114,7 +163,7 @@ static WEFT_NOINLINE void park_for_children(weft__slot *slot, weft__scope *s) {
 }
 
 static WEFT_COLD void join_as_thread(weft__scope *s) {
-    weft__thread *t = weft__container(s->owner, weft__thread, b);
+    weft__thread *t = weft__container(weft__scope_opener(s), weft__thread, b);
     weft__thread_ready(t);
     int64_t all = s->spawned;
     if (weft__sub(&s->done, all, acq_rel) == all) return; /* as in post_settle */
@@ -191,27 +240,39 @@ static WEFT_COLD void join_with_exceptions(weft__task *me, weft__scope *s) {
     weft__eh_put(kept);
 }
 
-/* A panic ends the scopes that it passes before it unwinds; a destructor that does so once more is no mistake. */
-static WEFT_COLD int not_innermost(weft__scope *s, weft__block *b) {
-    if (weft__unwinding()) return WEFT_EPANIC;
-    if (s->owner != b) weft__die("weft_scope_end: scope %p was opened by another task", (void *)s);
-    weft__die("weft_scope_end: scope %p is not the innermost open scope (%p is)", (void *)s, (void *)b->scope);
+const char *weft__scope_kind(const weft__scope *s) {
+    return s->is_shield ? "shield" : "scope";
 }
 
-/* All children have ended: nobody lists it or its deadline any more. */
-static WEFT_COLD void tidy(weft__scope *s) {
+/* A panic ends the scopes that it passes before it unwinds; a destructor that does so once more is no mistake. */
+static WEFT_COLD int not_innermost(weft__scope *s, weft__block *b) {
+    weft__scope *in = b->scope;
+    if (weft__unwinding()) return WEFT_EPANIC;
+    if (weft__scope_opener(s) != b) weft__die("weft_scope_end: scope %p was opened by another task", (void *)s);
+    if (in && in->is_shield)
+        weft__die("weft_scope_end: scope %p has a shield still open inside: weft_shield_end is missing", (void *)s);
+    weft__die("weft_scope_end: scope %p is not the innermost open scope (%p is)", (void *)s, (void *)in);
+}
+
+/* All children have ended: nobody lists it or its deadline any more. Returns what the scope ended with. */
+static WEFT_COLD int tidy(weft__scope *s) {
+    weft__roster *r = weft__scope_roster(s);
     if (s->timed) weft__timer_stop(&s->timer);
     if (weft__load(&s->listed, relaxed)) weft__scope_unlist(s); /* the join orders it */
+    if (r) weft__roster_free(r);
+    int error = weft__load(&s->error, relaxed); /* the join, and the end of the timer, order it */
+    int outer = weft__scope_cause(s->parent);
+    if (!error && outer) error = own_is_first(s, outer) ? WEFT_ETIMEDOUT : WEFT_ECANCELED;
+    if (s->deferring && !weft__defer_run(s) && !error) error = WEFT_EPANIC;
+    return error;
 }
 
 static WEFT_COLD int end_on_thread(weft__scope *s) {
     weft__block *b = weft__thread_block();
     if (b->scope != s) return not_innermost(s, b);
     if (!joined(s)) join_as_thread(s);
-    tidy(s);
     b->scope = s->parent == &weft__root ? NULL : s->parent;
-    int error = weft__load(&s->error, relaxed); /* the join orders it */
-    return error ? error : weft__scope_cause(s->parent) ? WEFT_ECANCELED : 0;
+    return tidy(s);
 }
 
 int weft_scope_end(weft_scope *scope) {
@@ -225,8 +286,8 @@ int weft_scope_end(weft_scope *scope) {
         else
             join(t, s);
     }
-    if (unlikely(s->timed || weft__load(&s->listed, relaxed))) tidy(s); /* the join orders it */
     t->b.scope = s->parent;
-    int error = weft__load(&s->error, relaxed); /* the join orders it */
+    if (unlikely(s->untidy || weft__load(&s->listed, relaxed))) return tidy(s); /* the join orders it */
+    int error = weft__load(&s->error, relaxed);                                 /* the join orders it */
     return unlikely(error != 0) ? error : weft__cancel_check(&t->b);
 }

@@ -133,8 +133,70 @@ WEFT_COLD static int spawn_outside(weft__scope *home, const order *o);
 
 /* Whether the scope takes no more children. */
 WEFT_INLINE bool closed(weft__scope *home, weft__block *me) {
-    if (likely(!weft__cancel_check(me)) && likely(home->owner == me)) return false; /* it is one of ours */
+    (void)weft__cancel_check(me);
+    bool current = weft__load(&me->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed); /* as in weft__cancel_check */
+    if (likely(current && home->owner == me)) return false;                                 /* it is one of ours */
     return weft__scope_cause(home) != 0;
+}
+
+/* A record for the order; NULL: there is no memory for it, or none for stacks. */
+WEFT_INLINE weft__fresh *record(weft__slot *s) {
+    weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
+    if (likely(f && !weft__load(&weft__rt.no_stacks, relaxed))) return f;
+    if (f) weft__fresh_free(s, f);
+    return NULL;
+}
+
+/* The end of a spawn, whatever the task's priority. */
+WEFT_INLINE int start_and_leave(weft__slot *s, weft__fresh *f) {
+    if (likely(!f->extra || !f->extra->lane)) return push_and_leave(weft__self(), s, f);
+    weft__lane_spawn(s, f, f->extra->lane);
+    weft__leave();
+    return 0;
+}
+
+void weft__fresh_start(weft__fresh *f, weft__slot *s) {
+    int lane = f->extra ? f->extra->lane : WEFT_LANE_NORMAL;
+    if (!s) weft__foreign_enter(); /* the task may run, end, and let the runtime end, while we are still in here */
+    if (lane) {
+        weft__lane_spawn(s, f, lane);
+    } else if (s) {
+        weft__deque_push(s, f);
+        weft__work_made(s);
+    } else {
+        weft__inject_fresh(f);
+        weft__work_injected();
+    }
+    if (!s) weft__foreign_leave();
+}
+
+/* The end of a roster's child is not plain. */
+static void count_in(weft__fresh *f) {
+    if (!f->extra) f->extra = &weft__extra_none;
+    f->shape.extra = 1;
+}
+
+/* Into a scope with a roster: it may have to wait for room. */
+static WEFT_COLD int spawn_listed(weft__roster *r, weft__scope *home, const order *o, weft__slot *s) {
+    weft__block *me = &weft__cur(weft__self())->b;
+    int place = weft__roster_admit(r, home, me, &s);
+    if (place < 0) return refused(home, place, s);
+    weft__fresh *f = record(s);
+    if (!f) {
+        weft__roster_return(r, place, s);
+        return refused(home, WEFT_ENOMEM, s);
+    }
+    fill(f, home, o, next_id(s), 0);
+    count_in(f);
+    if (r->opener == me)
+        home->spawned++;
+    else
+        weft__sub(&home->done, 1, relaxed);                                   /* as in count */
+    bool thread = weft__load(&r->opener->kind, relaxed) == WEFT_BLOCK_THREAD; /* that much of it is fixed */
+    if (thread && r->opener != me) weft__foreign_spawned();
+    if (place != WEFT_ROSTER_LATER || !weft__roster_queue(r, f)) return start_and_leave(s, f);
+    weft__leave();
+    return 0;
 }
 
 WEFT_INLINE int spawn(weft__scope *home, const order *o) {
@@ -145,19 +207,16 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
     }
     weft__block *me = &weft__cur(weft__self())->b;
     if (unlikely(closed(home, me))) return refused(home, WEFT_ECANCELED, s);
-    weft__fresh *f = weft__cache_get(&weft__rt.fresh_slab, &s->fresh);
-    if (unlikely(!f || weft__load(&weft__rt.no_stacks, relaxed))) {
-        if (f) weft__fresh_free(s, f);
-        return refused(home, WEFT_ENOMEM, s);
+    weft__roster *r = home->owner == me ? NULL : weft__scope_roster(home);
+    if (unlikely(r != NULL)) {
+        order listed = *o; /* as above */
+        return spawn_listed(r, home, &listed, s);
     }
+    weft__fresh *f = record(s);
+    if (unlikely(!f)) return refused(home, WEFT_ENOMEM, s);
     fill(f, home, o, next_id(s), weft__load(&me->epoch, relaxed));
     count(s, home, me);
-    if (o->extra && o->extra->lane) {
-        weft__lane_spawn(s, f, o->extra->lane);
-        weft__leave();
-        return 0;
-    }
-    return push_and_leave(weft__self(), s, f);
+    return start_and_leave(s, f);
 }
 
 bool weft__spawn_runner(weft__slot *s, weft_fn *fn, void *arg) {
@@ -174,24 +233,26 @@ bool weft__spawn_runner(weft__slot *s, weft_fn *fn, void *arg) {
 /* ---- from a plain thread ---- */
 
 static int enqueue_outside(weft__scope *home, const order *o) {
+    weft__block *opener = weft__scope_opener(home), *me = weft__thread_block();
+    weft__roster *r = weft__scope_roster(home);
+    weft__slot *none = NULL;
+    int err = r ? weft__roster_admit(r, home, me, &none) : 0; /* a thread is no child: it waits for room */
+    if (err < 0) return err;
     weft__fresh *f = weft__slab_get(&weft__rt.fresh_slab);
-    if (!f) return WEFT_ENOMEM;
+    if (!f) {
+        if (r) weft__roster_return(r, 0, NULL);
+        return WEFT_ENOMEM;
+    }
     uint64_t n = weft__add(&weft__rt.foreign_id, 1, relaxed) + 1;
     fill(f, home, o, n * weft__rt.id_step, 0);
-    if (home->owner == weft__thread_block())
+    if (r) count_in(f);
+    if (opener == me)
         home->spawned++;
-    else if (home->owner)
+    else if (opener)
         weft__sub(&home->done, 1, relaxed); /* S2: the caller knows that the scope is open */
-    bool kept = home->owner &&
-                weft__load(&home->owner->kind, relaxed) != WEFT_BLOCK_THREAD; /* the scope itself keeps the runtime going */
-    weft__foreign_enter();
-    if (o->extra && o->extra->lane) {
-        weft__lane_spawn(NULL, f, o->extra->lane);
-    } else {
-        weft__inject_fresh(f);
-        weft__work_injected();
-    }
-    weft__foreign_leave();
+    /* a task's scope itself keeps the runtime going */
+    bool kept = opener && weft__load(&opener->kind, relaxed) != WEFT_BLOCK_THREAD; /* that much of it is fixed */
+    weft__fresh_start(f, NULL);
     if (kept) weft__foreign_done();
     return 0;
 }
@@ -213,6 +274,7 @@ static int spawn_outside(weft__scope *home, const order *o) {
 
 /* ---- names, handles, large arguments ---- */
 
+weft__extra weft__extra_none;                             /* never written */
 static weft__slab extras = {.size = sizeof(weft__extra)}; /* type-stable: weft_dump may look at a name at any time */
 
 weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *args, size_t size) {
@@ -233,6 +295,7 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
 }
 
 void weft__extra_free(weft__extra *x) {
+    if (x == &weft__extra_none) return;
     weft__free(x->args);
     weft__slab_put(&extras, x);
 }

@@ -11,6 +11,9 @@
 
 _Static_assert(sizeof(weft__task) <= WEFT_STACK_HEAD, "a task fits at the top of its stack");
 
+typedef struct weft__roster weft__roster;
+typedef struct weft__defer weft__defer;
+
 /* A scope, in the storage of a weft_scope (or in a handle, or the root).
  *
  * Joining. `spawned` is the opener's own count, plain; children add to `done`; both start at WEFT_SCOPE_BIAS, and when they are equal
@@ -25,13 +28,23 @@ _Static_assert(sizeof(weft__task) <= WEFT_STACK_HEAD, "a task fits at the top of
  * that has seen the epoch needs to look no further. A cancelled scope's waits are found through a tree that holds only those who
  * have ever waited: a block puts itself on the list of its home when it first parks (tasks that never do cost nothing), and the
  * scope then on the list of its parent, and so on up to the last below the root. The root's own cancellation concerns everybody and
- * goes through all stacks instead.
+ * goes through all stacks instead. Finding somebody is only a hint: whether his wait is ended is decided by another look at his
+ * scopes once he cannot run on (park.c).
  *  S3  A scope's lists are under its lock; `listed` and its place among its siblings are under its parent's lock.
- *  S4  Locks are taken from parent to child. Whoever walks holds the locks of the path, so nothing on it can go. */
+ *  S4  Locks are taken from parent to child. Whoever walks holds the locks of the path, so nothing on it can go.
+ *
+ * Shielding. A shield is a scope without children of its own (shield.c): while it is `closed`, cancellation of those around it does
+ * not come in, neither by looking up nor by walking down.
+ *  S5  Dekker: the canceller stores the cause, passes a full barrier, then looks at `closed`; a shield whose time is up clears `closed`,
+ *      passes a full barrier, then looks at the causes around it. It raises the epoch in between, so whoever has looked looks again.
+ *
+ * Counting in. A scope with a limit, or with results to be asked for, has a weft__roster (roster.c). Its `owner` is then not the opener's
+ * block but the roster's own, which is of another kind: so the fast paths, which expect a task's, leave it to the general ones, and
+ * scopes without a roster pay nothing. */
 struct weft__scope {
     _Atomic int64_t done;
     int64_t spawned;       /* opener */
-    weft__block *owner;    /* opener; NULL: the root, or a handle's */
+    weft__block *owner;    /* opener, or its roster (see weft__scope_opener); fixed; NULL: the root, or a handle's */
     weft__scope *parent;   /* fixed; NULL: the root */
     _Atomic int32_t cause; /* 0, or why it is cancelled; the first one stays */
     _Atomic int32_t error; /* what weft_scope_end will return; the first one stays */
@@ -40,15 +53,48 @@ struct weft__scope {
     weft__block *blocks; /* tasks that have waited */
     weft__scope *kids;   /* scopes inside with such tasks */
     _Atomic bool listed;
-    bool timed; /* has a deadline timer */
+    bool untidy;         /* something is left to do after the join: a timer, a roster, deferred functions; opener */
+    bool timed;          /* `timer` has a deadline that may be the first; fixed */
+    bool deferring;      /* `deferred` is valid; opener */
+    bool is_shield;      /* fixed */
+    _Atomic bool closed; /* a shield, and its time is not up (S5) */
     weft__scope *next, *prev;
-    weft__timer timer; /* opener; set up only if timed */
+    weft__timer timer;     /* opener; set up only if timed */
+    weft__defer *deferred; /* last first; opener */
+    int *result;           /* of a scope in block form: where its result goes, or NULL; fixed */
 };
 #define WEFT_SCOPE_BIAS (INT64_C(1) << 48)
 #define WEFT_SCOPE_ZERO (offsetof(weft__scope, next) - offsetof(weft__scope, cause)) /* bytes that are zero in a new one */
 
 WEFT_INLINE weft__scope *weft__scope_of(weft_scope *s) {
     return (weft__scope *)(void *)s;
+}
+
+/* What a scope with a limit, or with results to be asked for, has besides; roster.c. In type-stable memory: P4. */
+struct weft__roster {
+    weft__lock lock;
+    uint32_t limit;            /* children that may be started and not ended; 0 = any number; fixed */
+    bool keep;                 /* results are kept; fixed */
+    weft__block proxy;         /* the scope's `owner`; only its kind says something */
+    weft__block *opener;       /* fixed */
+    size_t running;            /* started, or about to be; under lock, as all that follows */
+    size_t outstanding;        /* accepted or about to be, and not ended */
+    weft__fresh *first, *last; /* accepted, waiting for room */
+    weft__queue spawners;      /* likewise, not accepted yet */
+    weft__queue askers;        /* in weft_scope_wait_any */
+    int32_t *results;          /* ring of those nobody has asked for */
+    size_t cap, head, count;
+    void *slab_link[2];
+};
+
+WEFT_INLINE weft__roster *weft__scope_roster(const weft__scope *s) {
+    bool has = s->owner && weft__load(&s->owner->kind, relaxed) == WEFT_BLOCK_ROSTER; /* that much of a kind is fixed */
+    return has ? weft__container(s->owner, weft__roster, proxy) : NULL;
+}
+/* The block of the task or thread that opened it; NULL: the root, or a handle's. */
+WEFT_INLINE weft__block *weft__scope_opener(const weft__scope *s) {
+    weft__roster *r = weft__scope_roster(s);
+    return unlikely(r != NULL) ? r->opener : s->owner;
 }
 
 /* A task that was started with a handle. In type-stable memory: joiners wait on its lock. */
@@ -108,6 +154,13 @@ void weft__scope_unlist(weft__scope *s);
 
 /* ---- scope.c, life.c ---- */
 
+/* Starts the scope's timer. If the moment has passed, `fire` is called at once. */
+void weft__scope_arm(weft__scope *s, int64_t when, void (*fire)(weft__timer *t, void *slot));
+/* The moment at which a task in this scope is cancelled by deadlines, shields considered; INT64_MAX: never. */
+int64_t weft__scope_until(const weft__scope *s);
+/* What is to be said of a scope or shield that was left open. */
+const char *weft__scope_kind(const weft__scope *s);
+
 /* The child has returned `result`, or was refused with it. */
 WEFT_COLD void weft__child_failed(weft__scope *s, int result, weft__slot *slot);
 
@@ -117,6 +170,32 @@ WEFT_INLINE void weft__task_check_scopes(weft__task *t) {
     if (unlikely(t->b.scope != t->b.home)) weft__scope_left_open(t);
 }
 
+/* ---- roster.c ---- */
+
+/* NULL: no memory. */
+weft__roster *weft__roster_new(weft__block *opener, uint32_t limit, bool keep);
+void weft__roster_free(weft__roster *r);
+/* A place for one more child. 0: it may start. WEFT_ROSTER_LATER: see weft__roster_queue. An error: WEFT_ECANCELED, WEFT_ENOMEM. May park:
+ * *s is the slot we are on then. */
+enum { WEFT_ROSTER_LATER = 1 };
+int weft__roster_admit(weft__roster *r, weft__scope *home, weft__block *me, weft__slot **s);
+/* The place is not used after all; `place` is what weft__roster_admit gave. */
+void weft__roster_return(weft__roster *r, int place, weft__slot *s);
+/* Keeps a child until there is room. False: there is, it is to be started now. */
+bool weft__roster_queue(weft__roster *r, weft__fresh *f);
+/* A child has ended. Before it is counted: the roster may be gone then. Returns the opener. */
+weft__block *weft__roster_ended(weft__roster *r, int result, weft__slot *s);
+
+/* ---- shield.c ---- */
+
+/* Ends the block's innermost scope, which is a shield. By itself. */
+void weft__shield_end(weft__block *b, weft__scope *s);
+
+/* ---- defer.c ---- */
+
+/* Runs what was deferred, last first. False: one of the functions panicked. */
+bool weft__defer_run(weft__scope *s);
+
 /* ---- spawn.c, handle.c ---- */
 
 /* A record that is not needed any more. */
@@ -125,6 +204,10 @@ WEFT_INLINE void weft__fresh_free(weft__slot *s, weft__fresh *f) {
     weft__cache_push(&s->fresh, f, offsetof(weft__fresh, link));
 }
 
+/* Queues a child that was counted and may start now. `s`: the caller's slot, NULL outside. */
+void weft__fresh_start(weft__fresh *f, weft__slot *s);
+/* Nothing extra, but not NULL: a child that does not run inside, and whose end is not plain. */
+extern weft__extra weft__extra_none;
 /* NULL: no memory. */
 weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *args, size_t size);
 void weft__extra_free(weft__extra *x);
@@ -132,6 +215,8 @@ void weft__extra_free(weft__extra *x);
 int weft__spawn_handled(weft_task *h, weft_fn *fn, void *arg, const weft_task_opts *opts, void *site);
 /* Spawns a task of the runtime's own, from a worker's own stack, even if the root is cancelled. False: no memory. */
 bool weft__spawn_runner(weft__slot *s, weft_fn *fn, void *arg);
+/* The task has ended and was joined by the caller, who gets its result and gives up the handle. */
+int weft__handle_take(weft_task *h);
 /* Tells the joiners and lets the task's reference go. */
 void weft__handle_end(weft_task *h, int result, weft__slot *s);
 
@@ -159,6 +244,11 @@ void weft__report_stacks(bool now);
 /* Every handle's task has ended, with WEFT_ETERMINATED. */
 void weft__handles_forget(void);
 void weft__extras_forget(void);
+void weft__shields_forget(void);
+void weft__defers_forget(void);
+void weft__rosters_forget(void);
+/* A roster of the survivor's: nobody is on it. */
+void weft__roster_forget(weft__roster *r);
 /* There is no runtime. `release`: its memory can be given back. */
 void weft__runtime_forget(bool release);
 

@@ -15,15 +15,17 @@ static int sleep_until(weft__block *b, weft__slot **s, weft_deadline until) {
     weft__wait wait;
     int err = weft__wait_prepare(&wait, b, until, *s);
     if (err) return err;
-    weft__many_begin(b);
-    atomic_thread_fence(memory_order_seq_cst); /* P3; pairs with the fences of cancellation and deadline */
-    err = weft__wait_check(&wait);
-    if (!err) {
-        *s = weft__wait_many(b, *s, until, WEFT_WAIT_SLEEP, post_parked, b);
-        err = b->result;
-        wait.expired = err == WEFT_ETIMEDOUT;
-    }
-    weft__many_end(b);
+    do {
+        weft__many_begin(b);
+        atomic_thread_fence(memory_order_seq_cst); /* P3; pairs with the fences of cancellation and deadline */
+        err = weft__wait_check(&wait);
+        if (!err) {
+            *s = weft__wait_many(b, *s, until, WEFT_WAIT_SLEEP, post_parked, b);
+            err = b->result;
+            wait.expired = err == WEFT_ETIMEDOUT;
+        }
+        weft__many_end(b);
+    } while (err == WEFT_AWAIT_AGAIN);
     weft__wait_finish(&wait);
     return err;
 }

@@ -64,6 +64,34 @@ int selects(void *) {
     return 0;
 }
 
+/* A scope ends with its block, however that is left. */
+int blocks(void *) {
+    std::atomic<int> sum{0}, done{0};
+    int err = 1;
+    for (int way = 0; way < 3; way++) {
+        weft_scope_opts opts{};
+        opts.limit = 2;
+        opts.result = &err;
+        done = 0;
+        WEFT_SCOPE(s, opts) {
+            for (int i = 0; i < 10; i++) CHECK_EQ(weft_spawn_with(&s, multiply, product{i, 1, &sum, &done}), 0);
+            if (way == 1) break;
+            if (way == 2) continue;
+        }
+        CHECK_EQ(done.load(), 10);
+        CHECK_EQ(err, 0);
+    }
+    WEFT_SCOPE(s) CHECK_EQ(weft_spawn_with(&s, multiply, product{1, 1, &sum, &done}), 0);
+    CHECK_EQ(done.load(), 11);
+    {
+        weft_scope_block s;
+        CHECK_EQ(weft_spawn_with(&s, multiply, product{1, 1, &sum, &done}), 0);
+    }
+    CHECK_EQ(done.load(), 12);
+    CHECK_EQ(sum.load(), 3 * 45 + 2);
+    return 0;
+}
+
 /* Thrown and caught in one task; cxx_exceptions.cpp has the harder cases. */
 int thrown(void *arg) {
     int depth = *static_cast<int *>(arg);
@@ -97,6 +125,10 @@ int many_throw(void *) {
 
 TEST(cxx, spawn_with_and_go_with_copy_their_argument) {
     for (int w : worker_counts) CHECK_EQ(run_on(w, copies_arguments, nullptr), 0);
+}
+
+TEST(cxx, scopes_end_with_their_block) {
+    for (int w : worker_counts) CHECK_EQ(run_on(w, blocks, nullptr), 0);
 }
 
 TEST(cxx, select_takes_cases) {

@@ -331,6 +331,53 @@ int guards(void *) {
     return 0;
 }
 
+struct shield_guard {
+    shield_guard() { CHECK_EQ(weft_shield_begin(WEFT_FOREVER), 0); }
+    ~shield_guard() { weft_shield_end(); }
+};
+
+struct shields_at_end { /* cleans up in a cancelled scope while a panic unwinds */
+    ~shields_at_end() {
+        CHECK_EQ(weft_sleep_for(20 * WEFT_US), shielded_outside ? 0 : WEFT_ECANCELED);
+        shield_guard g;
+        CHECK_EQ(weft_sleep_for(20 * WEFT_US), 0);
+    }
+    bool shielded_outside;
+};
+
+int block_result;
+
+int shielded(void *outside) {
+    shields_at_end last{outside != nullptr};
+    shield_guard around;
+    weft_scope_opts opts{};
+    opts.limit = 2;
+    opts.result = &block_result;
+    WEFT_SCOPE(s, opts) {
+        shield_guard inside;
+        CHECK_EQ(weft_spawn(&s, looks, nullptr), 0);
+        weft_panic("shielded");
+    }
+    return 0;
+}
+
+/* The panic has ended the shields and the scope; their destructors leave the shield around the boundary alone. */
+int shield_guards(void *) {
+    alive = true;
+    for (bool outside : {false, true}) {
+        block_result = 0;
+        weft_scope_block s;
+        weft_scope_cancel(&s);
+        if (outside) CHECK_EQ(weft_shield_begin(WEFT_FOREVER), 0);
+        CHECK_EQ(weft_try(shielded, outside ? &alive : nullptr, nullptr), WEFT_EPANIC);
+        CHECK_EQ(block_result, WEFT_EPANIC);
+        CHECK_EQ(weft_sleep_for(20 * WEFT_US), outside ? 0 : WEFT_ECANCELED);
+        if (outside) weft_shield_end();
+        CHECK_EQ(weft_sleep_for(20 * WEFT_US), WEFT_ECANCELED);
+    }
+    return 0;
+}
+
 /* ---- catch (...) ---- */
 
 int panics(void *) {
@@ -462,6 +509,13 @@ TEST(exceptions, one_that_nobody_catches_is_reported_with_what) {
 TEST(exceptions, scopes_end_before_destructors_run) { run_each(open_scopes); }
 
 TEST(exceptions, a_scope_may_be_ended_by_a_destructor) { run_each(guards); }
+
+TEST(exceptions, shields_and_blocks_may_be_ended_by_destructors) {
+    run_each(shield_guards);
+    CHECK_EQ(weft_start(nullptr), 0);
+    CHECK_EQ(shield_guards(nullptr), 0); /* a plain thread's */
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
 
 TEST(exceptions, catch_all_contains_a_panic) { run_each(catch_all); }
 

@@ -155,6 +155,47 @@ TEST(fork, a_scope_that_was_open_is_cancelled_and_empty_in_the_child) {
     }
 }
 
+static int called_back;
+
+static void call_back(void *arg) { called_back += (int)(intptr_t)arg; }
+
+static int end_the_limited_scope(void *arg) {
+    int result;
+    (void)arg;
+    CHECK_EQ(weft_sleep(WEFT_FOREVER), WEFT_ECANCELED);
+    weft_shield_end();
+    CHECK_EQ(weft_scope_wait_any(&open_scope, &result, WEFT_FOREVER), WEFT_ECANCELED);
+    CHECK_EQ(weft_spawn(&open_scope, return_int, NULL), WEFT_ETERMINATED);
+    CHECK_EQ(weft_scope_defer(&open_scope, call_back, as_arg(4)), 0);
+    CHECK_EQ(weft_scope_end(&open_scope), WEFT_ETERMINATED);
+    CHECK_EQ(called_back, 7);
+    CHECK_EQ(weft_shield_begin(weft_after(HOUR)), 0); /* and all of it works anew */
+    weft_scope_begin(&open_scope, &(weft_scope_opts){.limit = 1, .results = true});
+    CHECK_EQ(weft_scope_wait_any(&open_scope, &result, WEFT_FOREVER), WEFT_EEOF);
+    CHECK_EQ(weft_scope_end(&open_scope), 0);
+    weft_shield_end();
+    return 23;
+}
+
+TEST(fork, limits_shields_and_deferred_functions_in_the_child) {
+    EACH_WORKERS(w) {
+        weft_scope_opts o = {.deadline = weft_after(HOUR), .limit = 20, .results = true};
+        CHECK_EQ(set_up(w), 0);
+        called_back = 0;
+        weft_scope_begin(&open_scope, &o);
+        CHECK_EQ(weft_scope_defer(&open_scope, call_back, as_arg(1)), 0);
+        CHECK_EQ(weft_scope_defer(&open_scope, call_back, as_arg(2)), 0);
+        for (int i = 0; i < 20; i++) CHECK_EQ(weft_spawn(&open_scope, wait_for_ever, NULL), 0);
+        CHECK_EQ(weft_shield_begin(weft_after(HOUR)), 0);
+        in_child(end_the_limited_scope, NULL, 23, "limited scope in the child");
+        weft_shield_end();
+        weft_scope_cancel(&open_scope);
+        CHECK_EQ(weft_scope_end(&open_scope), 0);
+        CHECK_EQ(called_back, 3);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+}
+
 static int work(void *arg) {
     weft_scope s;
     weft_chan *c = weft_chan_new(sizeof(int), 0);

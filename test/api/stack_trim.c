@@ -13,7 +13,7 @@ static __attribute__((noinline)) unsigned char dig(size_t bytes) {
     return (unsigned char)(below + frame[bytes % 1024]);
 }
 
-enum { RECV, RECV_DEADLINE, SEND, SELECT, SLEEP, JOIN, WAYS };
+enum { RECV, RECV_DEADLINE, SEND, SELECT, SLEEP, ANY, ROOM, CHILD, SHIELDED, JOIN, WAYS };
 static weft_chan *gate, *full;
 static atomic_int here, back;
 
@@ -22,6 +22,35 @@ static int join_for_ever(void) {
     CHECK_EQ(weft_task_start(&never, wait_for_ever, NULL, NULL), 0);
     int rc = weft_task_join(never, NULL, WEFT_FOREVER);
     if (rc) weft_task_unref(never);
+    return rc;
+}
+
+static int any_for_ever(void) {
+    weft_task *never[3] = {NULL};
+    CHECK_EQ(weft_task_start(&never[0], wait_for_ever, NULL, NULL), 0);
+    CHECK_EQ(weft_task_start(&never[2], wait_for_ever, NULL, NULL), 0);
+    size_t which = 1;
+    int rc = weft_task_any(never, 3, &which, NULL, WEFT_FOREVER);
+    if (!rc) never[which] = NULL;
+    for (int i = 0; i < 3; i++) weft_task_unref(never[i]);
+    return rc;
+}
+
+/* For room in a full scope, or for a child's end. */
+static int roster_for_ever(bool room) {
+    weft_scope s;
+    weft_scope_begin(&s, &(weft_scope_opts){.limit = 1, .results = true});
+    int rc = weft_spawn(&s, wait_for_ever, NULL);
+    if (!rc) rc = room ? weft_spawn(&s, wait_for_ever, NULL) : weft_scope_wait_any(&s, NULL, WEFT_FOREVER);
+    (void)weft_scope_end(&s);
+    return rc;
+}
+
+/* A pass may hold it while the cancellation takes it for nothing, or the shield's time is up. */
+static int shielded(void) {
+    CHECK_EQ(weft_shield_begin(weft_after(WEFT_MS)), 0);
+    int rc = weft_sleep(WEFT_FOREVER);
+    weft_shield_end();
     return rc;
 }
 
@@ -37,6 +66,13 @@ static int wait_somehow(int how) {
         return weft_select(WEFT_FOREVER, weft_on_recv(gate, NULL, NULL), weft_on_send(full, NULL));
     case SLEEP:
         return weft_sleep(WEFT_FOREVER);
+    case ANY:
+        return any_for_ever();
+    case ROOM:
+    case CHILD:
+        return roster_for_ever(how == ROOM);
+    case SHIELDED:
+        return shielded();
     default:
         return join_for_ever();
     }

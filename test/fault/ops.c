@@ -160,6 +160,82 @@ static int op_scope_deadline(void) {
     return rc == WEFT_ECANCELED ? 0 : rc;
 }
 
+static int op_shield(void) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    weft_scope_cancel(&s);
+    int rc = 0, n = 0;
+    for (; n < 400 && rc == 0; n++) rc = weft_shield_begin(n % 2 ? WEFT_FOREVER : weft_after(HOUR));
+    disarm();
+    if (rc) n--;
+    CHECK_EQ(weft_cancelled(), n == 0);
+    while (n-- > 0) weft_shield_end();
+    CHECK_EQ(weft_cancelled(), 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return rc;
+}
+
+/* A scope that gets no memory is cancelled from the start. */
+static int op_limit(void) {
+    weft_scope s;
+    int accepted = 0, rc = 0;
+    atomic_store(&ran, 0);
+    weft_scope_begin(&s, &(weft_scope_opts){.limit = 3, .results = true, .on_error = WEFT_KEEP_GOING});
+    for (int i = 0; i < 100; i++) {
+        int r = weft_spawn(&s, count_run, NULL);
+        CHECK(r == 0 || r == WEFT_ENOMEM || (r == WEFT_ECANCELED && weft_cancel_cause() == WEFT_ENOMEM));
+        accepted += r == 0;
+        rc = rc ? rc : r;
+    }
+    disarm();
+    CHECK_EQ(weft_scope_end(&s), rc ? WEFT_ENOMEM : 0);
+    CHECK_EQ(atomic_load(&ran), accepted);
+    return rc ? WEFT_ENOMEM : 0;
+}
+
+static void count_deferred(void *arg) { (void)arg, (void)count_run(NULL); }
+
+static int op_defer(void) {
+    weft_scope s;
+    int rc = 0, n = 0;
+    atomic_store(&ran, 0);
+    weft_scope_begin(&s, NULL);
+    for (; n < 3000 && rc == 0; n++) rc = weft_scope_defer(&s, count_deferred, NULL);
+    disarm();
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(atomic_load(&ran), rc ? n - 1 : n);
+    return rc;
+}
+
+static int op_task_any(void) {
+    weft_task *t[20] = {NULL};
+    size_t which;
+    int result;
+    CHECK_EQ(weft_task_start(&t[7], return_int, as_arg(5), NULL), 0);
+    int rc = weft_task_any(t, 20, &which, &result, WEFT_FOREVER);
+    disarm();
+    if (rc) {
+        CHECK_EQ(weft_task_join(t[7], &result, WEFT_FOREVER), 0); /* the handle is still good */
+        return rc;
+    }
+    CHECK_EQ(which, 7);
+    CHECK_EQ(result, 5);
+    return 0;
+}
+
+static void count_part(size_t lo, size_t hi, void *arg) {
+    (void)arg;
+    atomic_fetch_add(&ran, (int)(hi - lo));
+}
+
+static int op_parallel_for(void) {
+    atomic_store(&ran, 0);
+    CHECK_EQ(weft_parallel_for(2000, 1, count_part, NULL), 0); /* what gets no task is done all the same */
+    disarm();
+    CHECK_EQ(atomic_load(&ran), 2000);
+    return 0;
+}
+
 static const struct {
     const char *name;
     op *fn;
@@ -179,6 +255,11 @@ static const struct {
     {"select of 4", op_select_few, false},
     {"waits", op_waits, false},
     {"scope with a deadline", op_scope_deadline, true},
+    {"shields", op_shield, true},
+    {"scope with a limit", op_limit, true},
+    {"deferred functions", op_defer, true},
+    {"the first of several tasks", op_task_any, true},
+    {"loop", op_parallel_for, false},
 };
 
 static void run_op(size_t i, bool sticky) {
@@ -195,7 +276,9 @@ static void run_op(size_t i, bool sticky) {
 }
 
 /* A plain thread that waits while every call fails would be interrupted for ever; the kernel does not do that. */
-static bool waits_while_armed(op *fn) { return fn == op_waits || fn == op_select_64_parked; }
+static bool waits_while_armed(op *fn) {
+    return fn == op_waits || fn == op_select_64_parked || fn == op_limit || fn == op_task_any || fn == op_parallel_for;
+}
 
 static void run_all(bool in_task) {
     ready = weft_chan_new(sizeof(int), 1);

@@ -7,20 +7,24 @@
  *                  partner? serve it;  timer already fired? -> ETIMEDOUT;
  *                  else queued = 1, leave the stack WITH THE LOCK HELD; the next context unlocks c
  *     claimer      under c's lock: dequeue, queued = 0, result; unlock; make ready
- *     interrupter  w = wait_lock; if w: lock w; queued && wait_lock == w: dequeue, queued = 0, result; unlock
+ *     interrupter  w = wait_lock; if w: lock w; queued && wait_lock == w: dequeue, queued = 0, result; unlock.  A canceller
+ *                  also looks, under the lock, whether the waiter is shielded: then nothing
  *     resumed      wait_lock = none; stops the timer
  * MULTI wait (select; sleep is a select over nothing).  One CAS on `state` arbitrates:
  *     waiter       entry check; [arm timer]; state = PARKING; lock all; FENCE; cancelled? ready? fired? -> state = RUNNING
  *                  else one waiter record per channel, leave the stack with the locks held
  *     next context state = PARKED, then unlock all
  *     claimer      under c's lock: dequeue, CAS(state, PARKED, CLAIMED): won = serve it, lost = drop the record
- *     interrupter  PARKING: wait;  PARKED: CAS to CLAIMED, result, make ready;  else nothing
+ *     interrupter  PARKING: wait;  PARKED: CAS to CLAIMED, result, make ready;  else nothing.  A canceller looks after the
+ *                  CAS whether the waiter is shielded: then the result is AGAIN, and the waiter begins the wait anew
  *     resumed      withdraws the remaining records under each channel's lock, state = RUNNING, stops the timer
  * holder           (-DHOLD) keeps a parked waiter from being resumed, without ending its wait: single: the lock of wait_lock, then
  *                  queued && wait_lock == w; multi: CAS(state, PARKED, HELD), later HELD -> PARKED.  Whoever finds HELD waits
  * timer            under the wheel's lock: fired = 1; FENCE; then interrupts; stopping takes that lock
- * canceller        cancelled = 1; epoch++; FENCE; then interrupts the tasks of the scope, under the scope's lock; with
- *                  -DCANCEL_BY_TIMER also under the wheel's lock (a scope's deadline): so nobody may want that one in PARKING
+ * canceller        cancelled = 1; epoch++; FENCE; then interrupts the tasks of the scope; with -DCANCEL_BY_TIMER under the
+ *                  wheel's lock (a scope's deadline): so nobody may want that one in PARKING
+ * shield           put up and taken down by the task, with plain stores; with -DEXPIRE its time is up at some moment: under
+ *                  the wheel's lock: shield = 0; epoch++; FENCE; cancelled? -> interrupts the task
  *
  * Memory.  The waiter's plain stores to wait_lock and state, the canceller's to cancelled and the timer's to fired
  * sit in store buffers sb[] that drain at any later time: in FIFO order (TSO), or with -DWEAK in any order that keeps
@@ -44,9 +48,11 @@
  *   M_UNLOCKFIRST   waiter unlocks before leaving its stack  M_POLLFIRST    wheel's lock before post-switch
  *   M_NOCAS         claimer of a select without the CAS      M_UNLOCKBEFOREPARKED  post-switch action in wrong order
  *   M_CLAIMPARKING  interrupter does not wait in PARKING     M_POSTREADS    frame read after the last unlock
- *   M_NOWITHDRAW    loser records stay queued                M_NOSHIELDLOCK shield set without the scope's lock
+ *   M_NOWITHDRAW    loser records stay queued                M_LOOKEARLY    shield looked at before the claim
  *   M_HELDLOST      claimer of a select takes HELD for lost  M_HELDGONE     interrupter takes HELD for ended
  *   M_HOLDUNLOCKED  holder of a single wait without the lock
+ *   M_PUTBACK       a wait claimed for nothing is PARKED again instead of begun anew
+ *   M_NOEXPIRYFENCE the shield's time: no fence before the look
  *   M_NOFENCE_WAITER (WEAK) no fence after the lock          M_PLAINEPOCH   (WEAK) no fence after epoch++
  */
 #define RUNNING 0
@@ -60,6 +66,7 @@
 #define R_CANCELED 2
 #define R_TIMEDOUT 3
 #define R_CLOSED 4
+#define R_AGAIN 5
 
 #define RECV 1                               /* direction of a waiter record; the opposite is 3 - d */
 #define SEND 2
@@ -91,7 +98,6 @@ bit  ready[NT];
 /* scope */
 bit  cancelled;
 byte epoch;
-bit  scope_lock;                             /* held by a looking canceller; taken to shield or leave */
 bit  shield[NT];
 
 /* timers: one per task, all in one wheel */
@@ -116,6 +122,7 @@ byte sent[NV], got[NV];                      /* per value */
 #define A_CANCELLED 2
 #define A_EPOCH 3
 #define A_FIRED 4
+#define A_SHIELD 5
 #define CPU_CANCELLER NT
 #define CPU_TIMER (NT+1)
 chan sb[NT+2] = [3] of { byte, byte };
@@ -144,6 +151,7 @@ end:
           :: a == A_CANCELLED -> cancelled = 1
           :: a == A_EPOCH -> epoch++
           :: a == A_FIRED -> fired[v] = 1
+          :: a == A_SHIELD -> shield[v] = 0
        fi; a = 0; v = 0 }
 #ifdef WEAK
   :: atomic { sb[p]??[A_WL,_] -> sb[p]??A_WL,v; wait_lock[p] = v; v = 0 }   /* ?? takes the oldest of that address */
@@ -242,8 +250,14 @@ inline try_case(c, x) {
 #endif
 #endif
 
+#ifdef EXPIRE
+#define SHIELDED_TIMER 0                     /* nothing else ends the wait */
+#else
+#define SHIELDED_TIMER 1
+#endif
+
 /* kind: 1 single on c, 2 select on c and c2, 3 sleep.  after: 0 end; 1 single wait on c2 in the same scope; 2 the same,
- * shielded; 3 shielded sleep.  dl: with a timer. */
+ * shielded; 3 shielded sleep; 4 shielded select.  dl: with a timer. */
 proctype task(byte me; byte kind; byte c; byte d; byte c2; byte d2; bit dl; byte val; byte after) {
   byte e, p, res;
 again:
@@ -297,6 +311,7 @@ multi:
   arm();
 #else
   arm();
+multi_again:
   STORE(me, A_ST, PARKING);
 #endif
   lock(me, c); lock(me, c2);
@@ -325,11 +340,15 @@ multi:
   lock(me, c2); REC(c2,me) = 0; unlock(c2);
 #endif
   STORE(me, A_ST, RUNNING);
+#ifndef M_ARMPARKING
+  if :: res == R_AGAIN -> atomic { res = R_NONE; won[me] = 0; p = NOBODY } goto multi_again :: else fi;
+#endif
   disarm();
   goto done;
 
 sleep:
   arm();
+sleep_again:
   STORE(me, A_ST, PARKING);
 #ifndef M_NOSLEEPFENCE
   DRAINED(me);                               /* a real fence everywhere: there is no lock to lean on */
@@ -342,6 +361,7 @@ sleep:
   atomic { assert(DRAINED(me)); onstack[me] = 0; post_req[me] = 2 }
   atomic { ready[me] -> ready[me] = 0; assert(!holding[me]); onstack[me] = 1; res = result[me]; assert(won[me]) }
   STORE(me, A_ST, RUNNING);
+  if :: res == R_AGAIN -> atomic { res = R_NONE; won[me] = 0 } goto sleep_again :: else fi;
   atomic { LOCK_DRAINS(me) && !wheel -> armed[me] = 0 }
 
 done:
@@ -360,13 +380,10 @@ done:
   }
   if :: after == 0 -> skip
      :: after == 1 -> atomic { kind = 1; c = c2; d = d2; dl = D1; after = 0 } goto again
-     :: after >= 2 ->                        /* waits for a canceller that is looking */
-#ifdef M_NOSHIELDLOCK
+     :: after == 4 -> shield[me] = 1; atomic { kind = 2; dl = 0; after = 0 } goto again
+     :: after == 2 || after == 3 ->
         shield[me] = 1;
-#else
-        atomic { !scope_lock -> shield[me] = 1 }
-#endif
-        atomic { kind = (after == 2 -> 1 : 3); c = c2; d = d2; dl = (kind == 3); after = 0 } goto again
+        atomic { kind = (after == 2 -> 1 : 3); c = c2; d = d2; dl = (kind == 3 && SHIELDED_TIMER); after = 0 } goto again
   fi;
   over++
 }
@@ -391,6 +408,13 @@ end:
 #endif
   od }
 
+/* Does r concern t?  Looked at when t can neither run nor be claimed by others. */
+#ifdef M_LOOKEARLY
+#define CONCERNS(t,r) true
+#else
+#define CONCERNS(t,r) ((r) != R_CANCELED || !shield[t])
+#endif
+
 /* End t's wait with r, if it waits.  cpu: whose store buffer. */
 inline interrupt(t, r, cpu) {
   do
@@ -407,7 +431,13 @@ inline interrupt(t, r, cpu) {
      :: st == HELD -> state[t] != HELD
 #endif
      :: st == PARKED ->
-        if :: atomic { state[t] == PARKED -> state[t] = CLAIMED; win(t, r) } make_ready(t); break
+#ifdef M_PUTBACK
+        if :: atomic { state[t] == PARKED -> state[t] = CLAIMED }
+              if :: CONCERNS(t,r) -> atomic { win(t, r) } make_ready(t) :: else -> state[t] = PARKED fi; break
+#else
+        if :: atomic { state[t] == PARKED -> state[t] = CLAIMED; win(t, R_NONE) }
+              atomic { result[t] = (CONCERNS(t,r) -> r : R_AGAIN) } make_ready(t); break
+#endif
            :: atomic { state[t] != PARKED -> skip }
         fi
 #endif
@@ -426,7 +456,7 @@ inline interrupt(t, r, cpu) {
 #ifdef M_NOWAITLOCKCHECK
            if :: queued[t] ->
 #else
-           if :: queued[t] && wait_lock[t] == w ->
+           if :: queued[t] && wait_lock[t] == w && CONCERNS(t,r) ->
 #endif
 #endif
                  atomic { assert(REC(w,t)); REC(w,t) = 0; queued[t] = 0; win(t, r) } unlock(w); make_ready(t); break
@@ -456,7 +486,6 @@ proctype canceller() {
 #ifdef CANCEL_BY_TIMER
   atomic { !wheel -> wheel = 1 }
 #endif
-  atomic { !scope_lock -> scope_lock = 1 }
 #ifndef M_LOOKFIRST
   STORE(CPU_CANCELLER, A_CANCELLED, 1);
   STORE(CPU_CANCELLER, A_EPOCH, 0);
@@ -465,14 +494,17 @@ proctype canceller() {
 #endif
 #endif
   do :: t < NT && !shield[t] -> interrupt(t, R_CANCELED, CPU_CANCELLER); t++
-     :: t < NT && shield[t] -> t++
+     :: t < NT && shield[t] ->               /* a hint here; what counts is the look under the claim */
+#ifndef M_LOOKEARLY
+        interrupt(t, R_CANCELED, CPU_CANCELLER);
+#endif
+        t++
      :: t == NT -> break
   od;
 #ifdef M_LOOKFIRST
   STORE(CPU_CANCELLER, A_CANCELLED, 1);
   STORE(CPU_CANCELLER, A_EPOCH, 0);
 #endif
-  scope_lock = 0;
 #ifdef CANCEL_BY_TIMER
   wheel = 0
 #endif
@@ -497,6 +529,18 @@ proctype holder(byte t) {
      w = 0
   :: skip
   fi }
+
+/* The time of t's shield is up. */
+proctype expiry(byte t) {
+  byte st, w;
+  atomic { shield[t] && !wheel -> wheel = 1 }
+  STORE(CPU_TIMER, A_SHIELD, t);
+  STORE(CPU_TIMER, A_EPOCH, 0);
+#ifndef M_NOEXPIRYFENCE
+  DRAINED(CPU_TIMER);
+#endif
+  if :: cancelled -> interrupt(t, R_CANCELED, CPU_TIMER) :: else fi;
+  atomic { DRAINED(CPU_TIMER) -> wheel = 0 } }
 
 proctype other_scope() { epoch++ }           /* the cancellation of somebody else */
 
@@ -552,10 +596,15 @@ init {
     run task(0, 3, 0, 0, 0, RECV, 1, 0, 1);
     run task(1, 1, 0, SEND, 0, 0, D1, 1, 0);
 #endif
-#ifdef SHIELD                                /* the second wait is shielded: it must not be cancelled */
+#if defined(SHIELD) && !defined(EXPIRE)      /* the second wait is shielded: it must not be cancelled */
     run task(0, FIRST, 0, RECV, 1, RECV, D0, 0, SECOND);
-    run task(1, 1, 0, SEND, 1, SEND, D1, 1, 2);
+    run task(1, 1, 0, SEND, 1, SEND, D1, 1, (SECOND == 3 -> 0 : 2));
     run closer(1);
+#endif
+#ifdef EXPIRE                                /* nobody serves the second wait: it ends because the shield's time is up */
+    run task(0, FIRST, 0, RECV, 1, RECV, 0, 0, SECOND);
+    run task(1, 1, 0, SEND, 0, 0, 0, 1, 0);
+    run expiry(0);
 #endif
 #if !defined(TIMERS_ONLY) && !defined(ALONE)
     run canceller(); run store_buffer(CPU_CANCELLER);
