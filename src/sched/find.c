@@ -140,8 +140,9 @@ bool weft__rounds_over(weft__slot *s) {
 static weft__work local(weft__slot *s) {
     weft__work k = 0;
     run_timers(s);
-    bool fair = s->rounds <= 0;
-    s->rounds = WEFT_GLOBAL_EVERY;
+    bool fair =
+        s->rounds <= 0; /* rounds are counted across visits: timers that are always due must not starve the global queues */
+    if (fair) s->rounds = WEFT_GLOBAL_EVERY;
     if (fair && (k = fair_share(s))) return k;
     if ((k = weft__pick(s))) return k;
     if ((k = weft__inject_take_tasks(s, WEFT_RING / 2))) return k;
