@@ -15,14 +15,14 @@ int weft__scope_cause(const weft__scope *s) {
     return 0;
 }
 
-/* Within a shield of its own the block remembers nothing: a look there says nothing about the scopes outside, into which it may spawn. */
+/* The block remembers a look only if nothing around it is cancelled, shielded from it or not: whoever has seen the epoch may spawn into
+ * the scopes outside and into the root without another look. */
 int weft__cancel_look(weft__block *b) {
     uint64_t epoch = weft__load(&weft__rt.epoch, acquire); /* before the causes: a later one raises it again */
+    bool shielded = false;
     for (weft__scope *s = b->scope; s; s = s->parent) {
-        if (weft__load(&s->cause, acquire)) return WEFT_ECANCELED; /* as in weft__scope_cause */
-        if (!weft__load(&s->closed, acquire)) continue;
-        if (s->owner == b) return 0;
-        break;
+        if (weft__load(&s->cause, acquire)) return shielded ? 0 : WEFT_ECANCELED; /* as in weft__scope_cause */
+        shielded = shielded || weft__load(&s->closed, acquire);                   /* likewise */
     }
     weft__store(&b->epoch, epoch, relaxed); /* the waiter's own */
     return 0;

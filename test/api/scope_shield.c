@@ -159,6 +159,12 @@ static int cancel_shielded_each(void *arg) { return with_chan(cancel_shielded, a
 
 TEST(shield, a_wait_under_it_is_not_ended_by_a_cancellation) { run_each(cancel_shielded_each); }
 
+/* On a slow machine its time may be up by now. */
+static void spawn_waiter(weft_scope *s) {
+    int rc = weft_spawn(s, wait_for_ever, NULL);
+    CHECK(rc == 0 || (rc == WEFT_ECANCELED && weft_cancelled()));
+}
+
 /* ---- what is inside can be cancelled ---- */
 
 static int cancel_inside(void *arg) {
@@ -168,7 +174,7 @@ static int cancel_inside(void *arg) {
     weft_scope_cancel(&outer);
     CHECK_EQ(weft_shield_begin(WEFT_FOREVER), 0);
     weft_scope_begin(&inner, &(weft_scope_opts){.deadline = weft_after(100 * WEFT_US)});
-    CHECK_EQ(weft_spawn(&inner, wait_for_ever, NULL), 0);
+    spawn_waiter(&inner);
     CHECK_EQ(weft_sleep(WEFT_FOREVER), WEFT_ECANCELED);
     CHECK_EQ(weft_cancel_cause(), WEFT_ETIMEDOUT);
     CHECK_EQ(weft_scope_end(&inner), WEFT_ETIMEDOUT);
@@ -205,12 +211,6 @@ static int spawn_outwards(void *arg) {
 TEST(shield, a_cancelled_scope_outside_takes_no_children_from_inside) { run_each(spawn_outwards); }
 
 /* ---- its time ---- */
-
-/* On a slow machine the shield's time may be up by now. */
-static void spawn_waiter(weft_scope *s) {
-    int rc = weft_spawn(s, wait_for_ever, NULL);
-    CHECK(rc == 0 || (rc == WEFT_ECANCELED && weft_cancelled()));
-}
 
 static int outlive_shield(void *arg) {
     (void)arg;
@@ -390,6 +390,42 @@ TEST(shield, tasks_clean_up_while_the_runtime_stops) {
         thread_wait(&waiting, 100);
         CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
         CHECK_EQ(atomic_load(&cleaned), 100);
+    }
+}
+
+/* A task that is shielded by its parent sees nothing of the end of the runtime, but starts nothing beside it either. */
+static int go_at_stop(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&waiting, 1);
+    int rc;
+    while ((rc = weft_go(return_int, NULL)) == 0) {
+        CHECK_EQ(weft_sleep_for(20 * WEFT_US), 0);
+        CHECK_EQ(weft_cancelled(), 0);
+    }
+    CHECK_EQ(rc, WEFT_ECANCELED);
+    CHECK_EQ(weft_go(wait_for_ever, NULL), WEFT_ECANCELED);
+    CHECK_EQ(weft_cancelled(), 0);
+    atomic_fetch_add(&cleaned, 1);
+    return 0;
+}
+
+static int go_below(void *arg) {
+    (void)arg;
+    CHECK_EQ(weft_shield_begin(WEFT_FOREVER), 0);
+    WEFT_SCOPE(s) CHECK_EQ(weft_spawnf(&s, go_at_stop, NULL, "below"), 0);
+    weft_shield_end();
+    return 0;
+}
+
+TEST(shield, the_root_takes_no_tasks_from_inside_while_the_runtime_stops) {
+    EACH_WORKERS(w) {
+        atomic_store(&waiting, 0);
+        atomic_store(&cleaned, 0);
+        CHECK_EQ(set_up(w), 0);
+        for (int i = 0; i < 5; i++) CHECK_EQ(weft_go(go_below, NULL), 0);
+        thread_wait(&waiting, 5);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+        CHECK_EQ(atomic_load(&cleaned), 5);
     }
 }
 
