@@ -75,26 +75,15 @@ weft__work weft__lane_high(weft__slot *s) {
     return k;
 }
 
-/* With one slot a task that parks has released its object's lock already (R4), so a plain thread may have made it ready: we may have taken
- * the very task whose stack we stand on. Only the worker's own stack can run that. */
-static bool chosen(weft__worker *w, weft__work *k) {
-    if (*k == weft__work_task(weft__cur(w))) {
-        w->pending = *k;
-        *k = 0;
-    }
-    return true;
-}
-
 bool weft__lane_attend(weft__slot *s, weft__work *k) {
-    weft__worker *w = weft__self();
-    weft__task *pinned = weft__pinned_take(w);
+    weft__task *pinned = weft__pinned_take(weft__self());
     if (pinned) {
         *k = weft__work_task(pinned);
-        return chosen(w, k);
+        return true;
     }
     if (s->lane_since) settle(s);
     bool high = weft__lane_waits(WEFT_LANE_HIGH);
-    if (high && !s->lane_pays && (*k = weft__lane_high(s))) return chosen(w, k);
+    if (high && !s->lane_pays && (*k = weft__lane_high(s))) return true;
     if (high || s->lane_debt)
         weft__attend_soon(s, 1);
     else

@@ -98,41 +98,26 @@ static bool trim_caches(weft__worker *w) {
     return true;
 }
 
-enum { DONE, MORE, NOT_NOW };
-
-/* Some of it, while nobody can resume the task. With one slot a task parks with the object's lock released already (R4 in runq.h): there the
- * slot has to be idle as well. */
-static int trim_held(weft__stack *st, weft__task *t, weft__stack_depth *depth) {
-    int rest = DONE;
-    if (!weft__rt.many && !weft__idle_borrow(&weft__rt.slot[0])) return NOT_NOW;
-    weft__lock *held = weft__hold(&t->b);
-    if (held) {
-        rest = weft__stack_trim(st, t->sp, depth) ? MORE : DONE;
-        weft__unhold(&t->b, held);
-    }
-    if (!weft__rt.many) weft__idle_return(&weft__rt.slot[0]); /* T2 */
-    return rest;
-}
-
-/* Its memory is the pool's for as long as workers run, whatever becomes of the task. False: not now. */
-static bool trim_task(weft__stack *st) {
+/* Its memory is the pool's for as long as workers run, whatever becomes of the task. */
+static void trim_task(weft__stack *st) {
     weft__task *t = weft__stack_head(st);
     weft__stack_depth depth;
-    int rest = MORE;
-    if (!weft__load(&t->alive, acquire) || weft__load(&t->b.since, relaxed) < trim.since) return true; /* hints */
-    if (!weft__stack_is_deep(st, &depth)) return true;
-    while (rest == MORE) rest = trim_held(st, t, &depth);
-    return rest == DONE;
+    bool more = true;
+    if (!weft__load(&t->alive, acquire) || weft__load(&t->b.since, relaxed) < trim.since) return; /* hints */
+    if (!weft__stack_is_deep(st, &depth)) return;
+    while (more) {
+        weft__lock *held = weft__hold(&t->b);
+        if (!held) return;
+        more = weft__stack_trim(st, t->sp, &depth);
+        weft__unhold(&t->b, held);
+    }
 }
 
 static bool trim_tasks(weft__worker *w) {
+    weft__stack *st;
     while (!wanted(w)) {
-        weft__stack_walk here = trim.walk;
-        weft__stack *st = weft__stack_next(&trim.walk);
-        if (!st) return true;
-        if (trim_task(st)) continue;
-        trim.walk = here; /* another time */
-        return false;
+        if (!(st = weft__stack_next(&trim.walk))) return true;
+        trim_task(st);
     }
     return false;
 }

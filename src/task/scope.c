@@ -37,8 +37,9 @@ weft_deadline weft_scope_deadline(void) {
 /* A scope around this one is cancelled, for `outer`. Is its own deadline the first cause all the same? By the moments, in whatever order
  * the timers are run. */
 static bool own_is_first(const weft__scope *s, int outer) {
+    if (!s->timed || outer != WEFT_ETIMEDOUT) return false; /* nor is there a need to climb */
     int64_t until = weft__scope_until(s->parent);
-    return s->timed && outer == WEFT_ETIMEDOUT && s->timer.when <= until && until <= weft__clock_now();
+    return s->timer.when <= until && until <= weft__clock_now();
 }
 
 static void deadline_passed(weft__timer *t, void *slot) {
