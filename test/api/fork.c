@@ -227,28 +227,6 @@ TEST(fork, a_child_of_a_plain_thread_may_start_a_runtime_of_its_own) {
     }
 }
 
-static int step_aside(void *arg) {
-    while (!atomic_load((atomic_int *)arg)) weft_yield();
-    return 0;
-}
-
-/* High, low and pinned tasks that are ready all the time: their queues are not those of the child's runtime. */
-TEST(fork, queues_of_special_tasks_are_not_passed_on) {
-    if (NO_THREADS_AFTER_FORK) test_skip("the tool starts no threads in such a child");
-    static const weft_task_opts how[] = {
-        {.priority = WEFT_PRIORITY_HIGH}, {.priority = WEFT_PRIORITY_LOW}, {.flags = WEFT_PINNED}};
-    EACH_WORKERS(w) {
-        weft_task *t[12];
-        atomic_int stop = 0;
-        CHECK_EQ(set_up(w), 0);
-        for (int i = 0; i < 12; i++) CHECK_EQ(weft_task_start(&t[i], step_aside, &stop, &how[i % 3]), 0);
-        for (int i = 0; i < 5; i++) in_child(start_afresh, as_arg(0), 23, "a runtime in the child");
-        atomic_store(&stop, 1);
-        for (int i = 0; i < 12; i++) CHECK_EQ(weft_task_join(t[i], NULL, WEFT_FOREVER), 0);
-        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
-    }
-}
-
 static int run_before(void *arg) {
     (void)arg;
     return run_on(2, work, as_arg(9));
