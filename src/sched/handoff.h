@@ -115,7 +115,7 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
 /* Takes the slot from a worker that is outside the runtime and gives it to another. False: it was not to be had now; the worker
  * will meet the request at its next entry. From any thread that is not inside the runtime. */
 bool weft__slot_take(weft__slot *s);
-/* Sends the worker's next entry the slow way, where it ends its budget and attends to what waits. From any thread. */
+/* Sends the worker's next entry the slow way, where it lets others run first. From any thread. */
 void weft__worker_request(weft__worker *w);
 /* In the child of a fork: nobody requests anything. */
 void weft__slot_take_forget(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The watch over slots whose tasks go on and on. A task that calls the runtime often enough needs no watch: its budget ends, or the slot's
  * rounds. One that computes in between is sent to the others at its next call once its slice is over: the worker's gate is closed
- * (requested, handoff.h), so the next entry takes the slow way, which ends the budget. Nothing is interrupted, and the fast paths pay nothing.
+ * (requested, handoff.h), so the next entry takes the slow way, which yields. Nothing is interrupted, and the fast paths pay nothing.
  *
  * Run by the sentry when it wakes from a nap, every 4 ms at the latest while some slot is busy, so a slice is over by that much late. */
 #include "sched/handoff.h"
