@@ -143,9 +143,22 @@ static __attribute__((noinline)) int spawn_here(weft_scope *s, weft_fn *fn, void
     return rc;
 }
 
+struct noted_by {
+    weft_fn *fn;
+    uint64_t tasks;
+};
+static bool all_noted(void *arg) {
+    struct noted_by *want = arg;
+    struct noted n = {.fn = want->fn};
+    (void)weft_stack_sites(look, &n);
+    return n.sites > 0 && n.all.tasks >= want->tasks;
+}
+
 static int spawn_many(void *arg) {
     weft_fn **fn = arg;
     for (int round = 0; round < 4; round++) {
+        struct noted_by before = {*fn, (uint64_t)(round * TASKS)};
+        if (round) test_task_until(all_noted, &before); /* a stack is measured after its task has ended: none may come late */
         weft_scope s;
         weft_scope_begin(&s, NULL);
         for (int i = 0; i < TASKS; i++) CHECK_EQ(spawn_here(&s, *fn, as_arg(40)), 0);
