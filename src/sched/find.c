@@ -167,7 +167,9 @@ bool weft__attend(weft__slot *s, weft__work *k) {
 static weft__work local(weft__slot *s) {
     weft__work k = 0;
     run_timers(s);
-    bool fair = weft__rounds_over(s); /* counted across visits: timers that are always due must not starve the global queues */
+    /* Counted across visits: timers that are always due must not starve the global queues. The pick below must not be the one that ends
+     * the rounds: it would give up, and the slot would be given up with what is in `next`. */
+    bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0; /* the owner's own */
     if (fair)
         weft__rounds_begin(s);
     else

@@ -399,6 +399,7 @@ weft__slot *weft__idle(weft__worker *w) {
         return mine;
     }
     if (mine) {
+        weft__check(!weft__load(&mine->next, relaxed), "I3: a slot that is given up has nothing to run"); /* the owner's own */
         weft__slot_disown(w);
         heir = slot_free(mine);
     }
