@@ -2,24 +2,9 @@
 /* Sleeping and the clock. Most of it on the fake clock, where nothing depends on how fast this machine is. */
 #include <sched.h>
 
-#include "api/common.h"
-#include "time/clock.h"
+#include "api/fake.h"
 
-#define START (5 * WEFT_SECOND) /* the fake clock's first moment */
-#define GRAIN (2 * WEFT_MS)     /* a sleeper may be late by the wheel's resolution, which is below this */
-
-/* fn on the fake clock, for each number of workers. */
-static void run_fake(weft_fn *fn) {
-    EACH_WORKERS(w) {
-        weft__clock_fake(START);
-        CHECK_EQ(run_on(w, fn, NULL), 0);
-        weft__clock_fake(0);
-    }
-}
-
-static void let_others_run(void) {
-    for (int i = 0; i < 50; i++) weft_yield();
-}
+#define GRAIN (2 * WEFT_MS) /* a sleeper may be late by the wheel's resolution, which is below this */
 
 /* ---- moments ---- */
 
@@ -243,11 +228,7 @@ static int withdrawn_timers(void *arg) {
     return 0;
 }
 
-TEST(time, deadlines_of_waits_that_were_served_do_nothing) {
-    weft__clock_fake(START);
-    CHECK_EQ(run_on(1, withdrawn_timers, NULL), 0);
-    weft__clock_fake(0);
-}
+TEST(time, deadlines_of_waits_that_were_served_do_nothing) { run_fake_on(1, withdrawn_timers); }
 
 static int scope_deadline(void *arg) {
     (void)arg;

@@ -1,28 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Timers and tickers. Most of it on the fake clock, where nothing depends on how fast this machine is. */
-#include "api/common.h"
-#include "time/clock.h"
-
-#define START (5 * WEFT_SECOND) /* the fake clock's first moment */
-
-static void run_fake(weft_fn *fn) {
-    EACH_WORKERS(w) {
-        weft__clock_fake(START);
-        CHECK_EQ(run_on(w, fn, NULL), 0);
-        weft__clock_fake(0);
-    }
-}
+#include "api/fake.h"
 
 /* With one worker every order of events is given: when another task runs, a function has returned and its timer is armed again. */
-static void run_fake_alone(weft_fn *fn) {
-    weft__clock_fake(START);
-    CHECK_EQ(run_on(1, fn, NULL), 0);
-    weft__clock_fake(0);
-}
-
-static void let_others_run(void) {
-    for (int i = 0; i < 50; i++) weft_yield();
-}
+static void run_fake_alone(weft_fn *fn) { run_fake_on(1, fn); }
 
 static void count(void *arg) { atomic_fetch_add((atomic_int *)arg, 1); }
 
