@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "api/common.h"
+#include "sched/trim.h"
 
 #define TASKS 1000
 #define SWITCHES 10           /* in all, those of the thread that measures included */
@@ -94,3 +95,39 @@ TEST_SOLO(idle, a_thousand_open_scopes_cost_nothing) { check_idle(park_in_scope,
 TEST_SOLO(idle, without_searching_it_is_the_same) { check_idle(park_in_recv, 4, -1); }
 
 TEST_SOLO(idle, with_long_searching_it_is_the_same) { check_idle(park_in_sleep, 2, 2 * WEFT_MS); }
+
+/* ---- beside others ---- */
+
+static int64_t my_cpu_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return ts.tv_sec * WEFT_SECOND + ts.tv_nsec;
+}
+
+static int yield_until_told(void *told) {
+    while (!atomic_load((atomic_int *)told)) weft_yield();
+    return 0;
+}
+
+/* One slot, which always has another task to run. Whatever else uses the CPU is the worker that watches over it. */
+static int keep_busy(void *arg) {
+    (void)arg;
+    atomic_int told = 0;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, yield_until_told, &told), 0);
+    int64_t all = test_cpu_ns(), mine = my_cpu_ns();
+    while (my_cpu_ns() - mine < 100 * WEFT_MS) weft_yield();
+    mine = my_cpu_ns() - mine;
+    all = test_cpu_ns() - all;
+    printf("others used %lld us beside %lld us\n", (long long)(all - mine) / 1000, (long long)mine / 1000);
+    CHECK_LE(all - mine, mine / 4);
+    atomic_store(&told, 1);
+    return weft_scope_end(&s);
+}
+
+TEST_SOLO(idle, who_watches_over_a_busy_slot_sleeps) {
+    test_skip_under("the tools have threads and work of their own", NULL);
+    weft__trim_later = WEFT_MS; /* stacks are to be looked at all the time */
+    CHECK_EQ(run_on(1, keep_busy, NULL), 0);
+}
