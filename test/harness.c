@@ -321,6 +321,8 @@ long test_rss_kb(void) { return status_sum("/proc/self/status", "VmRSS:"); }
 
 int64_t test_cpu_ns(void) { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 
+int64_t test_thread_cpu_ns(void) { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+
 int64_t test_clock_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 
 /* ---- running ---- */

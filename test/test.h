@@ -154,13 +154,14 @@ bool test_within(test_cond *cond, void *arg, int tries);
 
 /* ---- what the process holds ---- */
 
-int test_fds(void);          /* open descriptors */
-int test_threads(void);      /* threads */
-int test_maps(void);         /* memory mappings */
-long test_switches(void);    /* context switches of all threads alive, voluntary and not */
-int64_t test_cpu_ns(void);   /* CPU time of the process */
-int64_t test_clock_ns(void); /* the kernel's monotonic clock, whatever clock weft uses */
-long test_rss_kb(void);      /* resident memory */
+int test_fds(void);               /* open descriptors */
+int test_threads(void);           /* threads */
+int test_maps(void);              /* memory mappings */
+long test_switches(void);         /* context switches of all threads alive, voluntary and not */
+int64_t test_cpu_ns(void);        /* CPU time of the process */
+int64_t test_thread_cpu_ns(void); /* of this thread */
+int64_t test_clock_ns(void);      /* the kernel's monotonic clock, whatever clock weft uses */
+long test_rss_kb(void);           /* resident memory */
 /* Threads that have been joined leave /proc a moment later: waits until no more than n are there. */
 void test_wait_threads(int n);
 
