@@ -28,10 +28,17 @@ endif()
 set(weft_timeout_default 60)
 
 # Registers the tests of one source file. TEST(suite, name), TEST_T(suite, name, seconds) for a time-out of its own; a
-# TEST_SOLO form runs alone.
+# TEST_SOLO form runs alone. With WEFT_TEST_WHOLE the program is one test, and forks for each of those in it: under valgrind most
+# of the time goes into translating the program, and a child has what its parent has translated.
 function(weft_add_tests source program label)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(STRINGS ${source} lines REGEX "^TEST(_[A-Z]+)*\\([a-z0-9_]+, *[a-z0-9_]+")
+  if(WEFT_TEST_WHOLE)
+    list(LENGTH lines cost)
+    add_test(NAME ${program} COMMAND ${weft_launcher} $<TARGET_FILE:${program}>)
+    set_tests_properties(${program} PROPERTIES LABELS ${label} TIMEOUT 1800 COST ${cost} ENVIRONMENT "${weft_test_environment}")
+    return()
+  endif()
   foreach(line IN LISTS lines)
     string(REGEX MATCH "^TEST([A-Z_]*)\\(([a-z0-9_]+), *([a-z0-9_]+)(, *([0-9]+))?" all "${line}")
     set(kind "${CMAKE_MATCH_1}")

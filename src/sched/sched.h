@@ -78,6 +78,7 @@ struct weft__task {
     int saved_errno;    /* likewise */
     _Atomic bool alive; /* for people who look from outside */
     weft__task *link;   /* global queue */
+    weft__task *ahead;  /* one some places behind it there, to be fetched into the cache; may be out of date, or NULL */
     weft__stack *stack; /* the one it runs on */
     weft_fn *fn;
     void *arg;

@@ -2,9 +2,8 @@
 /* Trimming: which stacks are looked at, and when.
  *
  * Only the sentry looks, since it has nothing else to do, and only if something has run since the last pass; so an idle process is
- * looked at once, some time (100 ms) after its last task has run, and then sleeps. While other slots are busy, passes are at least as far apart, and
- * 100 times as long as the last one took: one percent of one CPU at most, however many stacks there are. Where every slot is always
- * busy nobody looks.
+ * looked at once, some time (100 ms) after its last task has run, and then sleeps. While slots are busy, passes are at least as far
+ * apart, and 100 times as long as the last one took of the CPU: one percent of it at most, however many stacks there are.
  *
  * A pass goes over
  *  - the caches of idle slots, which it borrows: the stacks at the front, as many as came back since the last pass;
@@ -126,12 +125,12 @@ void weft__trim(weft__worker *w, int64_t now) {
     if (!weft__lock_take_once(&trim.lock)) return;
     if (trim.due && trim.due <= now) {
         if (!trim.running) begin();
+        int64_t before = weft__os_thread_time(); /* not the clock: it may have been somebody else's turn */
         bool done = trim_caches(w) && weft__stack_pool_trim(wanted, w) && trim_tasks(w);
-        int64_t end = weft__os_now();
-        trim.spent += end - now;
+        trim.spent += weft__os_thread_time() - before;
         trim.running = !done;
         trim.due = 0;
-        trim.earliest = end + (done && weft__trim_later ? COST * trim.spent : 0);
+        trim.earliest = weft__os_now() + (done && weft__trim_later ? COST * trim.spent : 0);
     }
     weft__lock_leave(&trim.lock);
 }

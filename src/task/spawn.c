@@ -290,7 +290,9 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
     x->lane = x->pinned = 0;
     x->exits = NULL;
     x->locals = NULL;
-    snprintf(x->name, sizeof x->name, "%s", name ? name : "");
+    size_t length = name ? strnlen(name, sizeof x->name - 1) : 0;
+    if (length) memcpy(x->name, name, length);
+    x->name[length] = 0;
     return x;
 }
 
