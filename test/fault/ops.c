@@ -236,6 +236,85 @@ static int op_parallel_for(void) {
     return 0;
 }
 
+static int op_call(void) {
+    int rc = weft_call(return_int, as_arg(7), weft_after(HOUR));
+    disarm();
+    CHECK(rc == 7 || rc < 0);
+    return rc == 7 ? 0 : rc;
+}
+
+/* Results come one by one; a child that was refused counts as one that failed. */
+static int op_wait_any(void) {
+    weft_scope s;
+    int rc = 0, result = 0, accepted = 0;
+    weft_scope_begin(&s, &(weft_scope_opts){.results = true, .on_error = WEFT_KEEP_GOING});
+    for (int i = 0; i < 5 && rc == 0; i++) {
+        rc = weft_spawn(&s, return_int, as_arg(1));
+        accepted += rc == 0;
+    }
+    disarm();
+    for (int i = 0; i < accepted; i++) {
+        CHECK_EQ(weft_scope_wait_any(&s, &result, WEFT_FOREVER), 0);
+        CHECK_EQ(result, 1);
+    }
+    if (rc) weft_scope_cancel(&s);
+    (void)weft_scope_end(&s);
+    return rc == WEFT_ECANCELED ? WEFT_ENOMEM : rc; /* its own memory was refused: cancelled from the start */
+}
+
+static int op_block_form(void) {
+    int rc = 0;
+    atomic_store(&ran, 0);
+    WEFT_SCOPE(s) { rc = weft_spawn(&s, count_run, NULL); }
+    disarm();
+    CHECK_EQ(atomic_load(&ran), rc == 0);
+    return rc;
+}
+
+static int op_ticker(void) {
+    weft_ticker k = {.weft__chan = NULL};
+    weft_chan *c = weft_chan_new(sizeof(int64_t), 1);
+    if (!c) return WEFT_ENOMEM;
+    int64_t at = 0;
+    int rc = weft_ticker_start(&k, WEFT_US, c);
+    disarm(); /* a tick needs a task, and may wait for its memory */
+    if (rc == 0) CHECK_EQ(weft_chan_recv(c, &at, WEFT_FOREVER), 0);
+    weft_ticker_stop(&k);
+    weft_chan_unref(c);
+    return rc;
+}
+
+static int op_pin(void) {
+    weft_pin();
+    weft_yield();
+    weft_unpin();
+    return 0;
+}
+
+/* What people look at is shorter for want of memory, and no less true. */
+static int op_look(void) {
+    FILE *f = fopen("/dev/null", "w");
+    CHECK(f);
+    weft_dump(f);
+    weft_stack_report(f);
+    disarm();
+    fclose(f);
+    return 0;
+}
+
+static int op_task_cancel(void) {
+    weft_task *t = NULL;
+    int result = 0, rc = weft_task_start(&t, wait_for_ever, NULL, NULL);
+    if (rc) return rc;
+    weft_task_cancel(t);
+    disarm();
+    CHECK_EQ(weft_task_join(t, &result, WEFT_FOREVER), 0);
+    CHECK_EQ(result, WEFT_ECANCELED);
+    CHECK_EQ(weft_task_start(&t, return_int, NULL, NULL), 0);
+    weft_task_unref(t);
+    return 0;
+}
+
 static const struct {
     const char *name;
     op *fn;
@@ -260,6 +339,13 @@ static const struct {
     {"deferred functions", op_defer, true},
     {"the first of several tasks", op_task_any, true},
     {"loop", op_parallel_for, false},
+    {"call under a deadline", op_call, true},
+    {"results one by one", op_wait_any, true},
+    {"scope as a block", op_block_form, true},
+    {"ticker", op_ticker, true},
+    {"pin", op_pin, false},
+    {"dump and report", op_look, false},
+    {"cancelling a task", op_task_cancel, true},
 };
 
 static void run_op(size_t i, bool sticky) {
