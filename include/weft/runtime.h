@@ -16,7 +16,9 @@ struct weft_panic_info;
 
 /* weft_config.flags */
 enum {
-    WEFT_PANIC_ABORT = 1u << 0 /* a panic that no weft_try contains aborts the process, where it happens */
+    WEFT_PANIC_ABORT = 1u << 0, /* a panic that no weft_try contains aborts the process, where it happens */
+    WEFT_LOCK_CHECK =
+        1u << 1 /* whoever waits while it holds a lock is reported on stderr; also with WEFT_LOCK_CHECK=1 in the environment */
 };
 
 /* All zero is the default of everything. */
@@ -29,7 +31,7 @@ typedef struct weft_config {
     int64_t
         slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for
                           them; 0 = 10 ms */
-    unsigned flags; /* WEFT_PANIC_ABORT */
+    unsigned flags; /* WEFT_PANIC_ABORT, WEFT_LOCK_CHECK */
     /* A panic that no weft_try contains, before anything is unwound; instead of the report on stderr (weft_panic_report). Runs on the
      * panicking task; if it panics itself, the process aborts. */
     void (*on_panic)(const struct weft_panic_info *info, void *hook_arg);

@@ -8,8 +8,11 @@
 #include "sched/lane.h"
 #include "sched/switch.h"
 
+_Atomic(weft__hook *) weft__park_hook;
+
 const char *weft__wait_name(int reason) {
-    static const char *const names[] = {"running", "send", "receive", "select", "sleep", "join", "scope end"};
+    static const char *const names[] = {"running", "send",   "receive",   "select",    "sleep",      "join", "scope end",
+                                        "mutex",   "rwlock", "condition", "semaphore", "wait group", "once", "barrier"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 

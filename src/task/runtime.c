@@ -14,6 +14,7 @@
 #include "time/clock.h"
 
 #include "chan/chan.h"
+#include "sync/held.h"
 
 int weft__runtime_phase(void) {
     return weft__load(&weft__rt.phase, seq_cst); /* pairs with the stores below; with foreign_spawned before it */
@@ -53,8 +54,9 @@ static int configure(const weft_config *c) {
         weft__say("weft_config.max_threads is %d; it must be positive, or 0 for %d", c->max_threads, WEFT_THREADS_MAX);
         return WEFT_EINVAL;
     }
-    if (c->flags & ~(unsigned)WEFT_PANIC_ABORT) {
-        weft__say("weft_config.flags is %#x; only WEFT_PANIC_ABORT (%#x) is known", c->flags, WEFT_PANIC_ABORT);
+    if (c->flags & ~(unsigned)(WEFT_PANIC_ABORT | WEFT_LOCK_CHECK)) {
+        weft__say("weft_config.flags is %#x; only WEFT_PANIC_ABORT (%#x) and WEFT_LOCK_CHECK (%#x) are known", c->flags,
+                  WEFT_PANIC_ABORT, WEFT_LOCK_CHECK);
         return WEFT_EINVAL;
     }
     weft__rt.panic_abort = c->flags & WEFT_PANIC_ABORT;
@@ -62,6 +64,9 @@ static int configure(const weft_config *c) {
     weft__rt.on_task_error = c->on_task_error;
     weft__rt.hook_arg = c->hook_arg;
     weft__rt.cxx = weft__eh_here() != NULL;
+    const char *check = getenv("WEFT_LOCK_CHECK");
+    weft__held_check((c->flags & WEFT_LOCK_CHECK) || (check && strcmp(check, "0") != 0));
+    weft__rt.odd_switch = weft__rt.cxx || weft__hooked();
     int slots = c->workers ? c->workers : weft__cpu_count();
     weft__rt.slots = slots < WEFT_SLOTS_MAX ? slots : WEFT_SLOTS_MAX;
     weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
