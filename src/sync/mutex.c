@@ -141,9 +141,9 @@ int weft_mutex_lock_until(weft_mutex *mutex, weft_deadline deadline) {
     err = try_lock(mutex, __builtin_return_address(0));
     if (!err) return 0;
     uint64_t id = weft__sync_id(weft__self());
-    if (unlikely(weft__load(&m->owner, relaxed) == id)) recursive(m, id); /* as in lock_contended */
     weft__sync_wait w;
     err = weft__sync_begin(&w, m, deadline);
+    if (!err && unlikely(weft__load(&m->owner, relaxed) == id)) recursive(m, id); /* as in lock_contended */
     if (!err && !spin(m)) err = wait_for(m, &w);
     weft__sync_end(&w);
     if (err) return err;

@@ -136,9 +136,9 @@ static int lock_until(weft_rwlock *rw, bool writes, weft_deadline deadline, void
     int err = weft__sync_check();
     if (err) return err;
     if (!try_enter(l, writes)) {
-        check_recursion(l);
         weft__sync_wait w;
         err = weft__sync_begin(&w, l, deadline);
+        if (!err) check_recursion(l);
         if (!err && !spin(l, writes)) err = wait_for(l, &w, writes);
         weft__sync_end(&w);
         if (err) return err;
