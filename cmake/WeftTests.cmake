@@ -138,6 +138,7 @@ weft_add_script(headers.compile_alone_as_c11_with_gcc tree 60 ${tools}/check-hea
 weft_add_script(headers.compile_alone_as_c11_with_clang tree 60 ${tools}/check-headers clang c11)
 weft_add_script(headers.compile_alone_as_cxx17_with_gcc tree 60 ${tools}/check-headers g++ c++17)
 weft_add_script(headers.compile_alone_as_cxx17_with_clang tree 60 ${tools}/check-headers clang++ c++17)
+weft_add_script(guards.unguarded_access_does_not_compile tree 60 ${tools}/check-guards)
 weft_add_script(docs.code_compiles tree 120 ${tools}/check-docs code)
 weft_add_script(docs.links_point_at_files tree 30 ${tools}/check-docs links)
 weft_add_script(style.every_source_has_a_licence_line tree 30 ${tools}/check-style licence)
