@@ -11,7 +11,7 @@ static weft_rwlock rw;
 static int turn; /* under m */
 static atomic_int here;
 
-enum { TURNS = 200 };
+enum { TURNS = 100 };
 
 /* Two take turns; each waits for the other every time. */
 static void take_turns(int me) {
