@@ -232,6 +232,7 @@ struct weft__rt {
     bool nodes;          /* and they are of more than one NUMA node */
     bool ring_turns;     /* one slot and no C++: weft_yield may take its short way */
     bool cxx;            /* the program has a C++ run-time library */
+    bool odd_switch;     /* that, or weft__park_hook is set */
     bool panic_abort;    /* the configuration, as the next three */
     void (*on_panic)(const struct weft_panic_info *info, void *arg);
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
