@@ -77,6 +77,7 @@ struct weft__task {
     void *sp;           /* saved context; valid while it does not run */
     int saved_errno;    /* likewise */
     _Atomic bool alive; /* for people who look from outside */
+    uint8_t lane;       /* its priority: WEFT_LANE_… */
     weft__task *link;   /* global queue */
     weft__stack *stack; /* the one it runs on */
     weft_fn *fn;
@@ -85,7 +86,7 @@ struct weft__task {
     void *site;
     weft__extra *extra;
     void *timer_fn; /* a timer's function that this task calls, which must not wait; NULL: none */
-    uint8_t lane;   /* its priority: WEFT_LANE_… */
+    uint32_t locks; /* found free since it last stepped back (sync.h); its own. The first value does not matter */
     uint32_t pins;  /* weft_pin without weft_unpin: it runs on pinned_to only */
     weft__worker *pinned_to;
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */

@@ -55,19 +55,22 @@ void weft__held_remove(const void *lock, uint64_t holder) {
 
 /* ---- the report ---- */
 
+static struct {
+    weft__lock lock;
+    int n; /* under the lock, as the places */
+    void *place[REPORTED];
+} reported;
+
 /* True for the first time that this place is asked about. */
 static bool first_time(void *place) {
-    static weft__lock lock;
-    static void *reported[REPORTED];
-    static int n;
     bool known = false;
-    weft__lock_take(&lock);
-    for (int i = 0; i < n && !known; i++) known = reported[i] == place;
-    if (!known && n < REPORTED)
-        reported[n++] = place;
+    weft__lock_take(&reported.lock);
+    for (int i = 0; i < reported.n && !known; i++) known = reported.place[i] == place;
+    if (!known && reported.n < REPORTED)
+        reported.place[reported.n++] = place;
     else
         known = true;
-    weft__lock_leave(&lock);
+    weft__lock_leave(&reported.lock);
     return !known;
 }
 
@@ -112,6 +115,15 @@ static void about_to_wait(weft__block *b) {
     note *n = find(s, me, NULL), found = n ? *n : (note){0};
     weft__lock_leave(&s->lock);
     if (found.holder && first_time(found.place)) report(&found, reason);
+}
+
+/* Whatever was noted was somebody else's, or may be half done. */
+void weft__held_forget(void) {
+    for (int i = 0; i < SHARDS; i++) {
+        memset(shards[i].note, 0, sizeof shards[i].note);
+        weft__lock_leave(&shards[i].lock);
+    }
+    weft__lock_leave(&reported.lock);
 }
 
 void weft__held_check(bool on) {

@@ -18,5 +18,7 @@ void weft__held_check(bool on);
 
 WEFT_COLD void weft__held_add(const void *lock, const char *kind, void *place);
 WEFT_COLD void weft__held_remove(const void *lock, uint64_t holder);
+/* In the child of a fork. */
+void weft__held_forget(void);
 
 #endif

@@ -25,10 +25,13 @@ weft__who_text weft__sync_who(uint64_t id) {
 }
 
 void weft__sync_step_back(void) {
-    if (weft__self() == &weft__nobody) return;
-    weft__slot *s = weft__enter();
+    weft__slot *s = weft__enter(); /* which lets others run if it was asked to */
     if (!s) return;
-    (void)weft__spend(s);
+    weft__task *me = weft__cur(weft__self());
+    if (me->locks >= WEFT_SYNC_TURN) {
+        me->locks = 0;
+        (void)weft__yield_now(s);
+    }
     weft__leave();
 }
 
@@ -54,7 +57,10 @@ int weft__sync_begin(weft__sync_wait *w, const void *object, weft_deadline deadl
     return weft__wait_prepare(&w->timed, w->block, deadline, w->slot);
 }
 
+/* weft__wait_prepare is not asked, so what it looks after is looked at here. */
 void weft__sync_begin_deaf(weft__sync_wait *w, const void *object) {
+    weft__task *me = weft__cur(weft__self());
+    if (me && unlikely(me->timer_fn != NULL)) weft__timer_must_not_wait(me, "a lock that somebody else holds");
     enter(w, object);
     w->deaf = true;
     w->deadline = WEFT_FOREVER;
@@ -96,6 +102,11 @@ void weft__sync_resume(weft__queue *woken, weft__slot *s) {
 }
 
 /* ---- the end ---- */
+
+void weft__sync_forget(void) {
+    for (size_t i = 0; i < weft__countof(weft__sync_table); i++) weft__lock_leave(&weft__sync_table[i].lock);
+    weft__held_forget();
+}
 
 void weft__sync_destroyed(const char *what, const void *object, const weft__queue *q) {
     weft__sync_wait *w = weft__container(q->head, weft__sync_wait, x);

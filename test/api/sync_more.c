@@ -77,7 +77,7 @@ static int one_each(void *arg) {
     weft_mutex_unlock(&m);
     for (int i = 1; i <= 3; i++) {
         weft_cond_signal(&c);
-        for (int k = 0; k < 20; k++) weft_yield();
+        task_wait_parked(&done, i);
         CHECK_EQ(atomic_load(&done), i);
     }
     return weft_scope_end(&s);
