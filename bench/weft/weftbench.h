@@ -43,7 +43,7 @@ wb_fn wb_switch, wb_yield_many, wb_spawn_join, wb_spawn_join_stack, wb_spawn_bat
 /* chans.c */
 wb_fn wb_pingpong, wb_spsc, wb_mpmc, wb_select2, wb_pipeline;
 /* locks.c */
-wb_fn wb_mutex;
+wb_fn wb_mutex, wb_mutex_wait;
 /* waits.c */
 wb_fn wb_mem, wb_timers, wb_timer_cancel, wb_sleep, wb_idle, wb_wake, wb_block1000;
 /* prio.c */
