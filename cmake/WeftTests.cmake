@@ -148,6 +148,7 @@ weft_add_script(headers.compile_alone_as_c11_with_gcc tree 60 ${tools}/check-hea
 weft_add_script(headers.compile_alone_as_c11_with_clang tree 60 ${tools}/check-headers clang c11)
 weft_add_script(headers.compile_alone_as_cxx17_with_gcc tree 60 ${tools}/check-headers g++ c++17)
 weft_add_script(headers.compile_alone_as_cxx17_with_clang tree 60 ${tools}/check-headers clang++ c++17)
+weft_add_script(guards.unguarded_access_does_not_compile tree 60 ${tools}/check-guards)
 weft_add_script(docs.code_compiles tree 120 ${tools}/check-docs code)
 weft_add_script(docs.settings_are_those_of_the_code tree 30 ${tools}/check-config)
 weft_add_script(docs.the_tutorials_programs_print_what_it_says tree 120 ${tools}/check-docs tutorial)

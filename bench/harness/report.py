@@ -35,6 +35,10 @@ class Figures:
         ours, theirs = self.best(row_name), self.best(row_name, side)
         return ours / theirs if ours is not None and theirs else None
 
+    def median_ratio(self, row_name, side):
+        ours, theirs = self.values(row_name, "weft"), self.values(row_name, side)
+        return statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
+
 
 class Goal:
     def __init__(self, row, rule, of, limit):
@@ -44,6 +48,10 @@ class Goal:
         """The number that is held against the limit; None if something for it is missing."""
         if self.rule == "ratio":
             return fig.ratio(self.row, self.of)
+        if self.rule == "median":
+            return fig.median_ratio(self.row, self.of)
+        if self.rule == "best":
+            return fig.best(self.row)
         if self.rule == "max":
             return max(fig.values(self.row, "weft"), default=None)
         if self.rule == "faster":
@@ -61,6 +69,8 @@ class Goal:
     def text(self, fig):
         wish = {
             "ratio": f"≤{self.limit:g}×{TITLES.get(self.of, self.of)}",
+            "median": f"median ≤{self.limit:g}×{TITLES.get(self.of, self.of)}'s",
+            "best": f"best ≤{self.limit:g}",
             "max": f"≤{self.limit:g}",
             "faster": f"≥{self.limit:g}× faster than {self.of}",
             "flat": f"flat within {self.limit:g}×",
@@ -75,7 +85,7 @@ def read_goals(path):
         for n, line in enumerate(f, 1):
             if line.strip() and not line.startswith("#"):
                 parts = line.rstrip("\n").split("\t")
-                if len(parts) != 4 or parts[1] not in ("ratio", "max", "faster", "flat"):
+                if len(parts) != 4 or parts[1] not in ("ratio", "median", "best", "max", "faster", "flat"):
                     raise SystemExit(f"{path}:{n}: row, rule, of, limit expected")
                 goals.append(Goal(*parts))
     return goals

@@ -95,6 +95,10 @@ def _rows():
     for w in (1, 2):
         yield _channel(f"pipeline_{w}w", "pipeline 1000", w, "pipeline_1000ns", "", "pipeline_1000ns", "pipeline_1000ns", boost=False,
                        proto=cmd(f"pipe {w} 1000", f"pipe_work1000_{w}w"), tokio=cmd(f"pipeline {w} 1000", f"pipeline_1000ns_{w}w"))
+    for w in (1, 2):
+        yield _channel(f"mutex_{w}w", "mutex", w, "mutex", "mutex", "mutex_contended", "mutex_contended",
+                       **(dict(st=cmd("mutex", "mutex_contended_1w")) if w == 1 else {}))
+    yield Row("mutex_wait", 2, "ms", weft=cmd("mutex_wait 2", "mutex_wait"))
     for name, unit, weft, proto, peer in (("mem", "bytes", "mem_parked", "mem_parked_1000000", "mem_parked_1000000"),
                                           ("create_parked", "ns", "create_parked_2w", "create_parked_1000000_2w", "create_parked_1000000")):
         yield Row(name, 2, unit, need_mib=7000, weft=cmd("mem 2 1000000", weft), proto=cmd("mem 2 1000000", proto),

@@ -20,6 +20,8 @@ static const struct {
     {"mpmc", wb_mpmc, "4 producers, 4 consumers, capacity ARG (128)"},
     {"select2", wb_select2, "select over two channels of capacity ARG (0)"},
     {"pipeline", wb_pipeline, "two stages with ARG (1000) ns of work for each item"},
+    {"mutex", wb_mutex, "8 tasks that lock, count and unlock"},
+    {"mutex_wait", wb_mutex_wait, "8 tasks that lock and unlock for ARG (10) seconds: the longest wait"},
     {"mem", wb_mem, "memory of ARG (1M) tasks parked in receive"},
     {"timers", wb_timers, "ARG (1M) tasks that sleep 1 to 1000 ms"},
     {"timer_cancel", wb_timer_cancel, "start and stop of a timer among 100,000"},

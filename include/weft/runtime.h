@@ -22,7 +22,9 @@ enum {
     WEFT_STACK_ADVISED = 1u << 2, /* measure, and give later tasks of a spawn site a stack of the size that is advised for it */
     WEFT_PANIC_ABORT = 1u << 3,   /* a panic that no weft_try contains aborts the process, where it happens */
     WEFT_PIN_WORKERS =
-        1u << 4 /* a slot is a CPU: whoever holds it runs there only; slots steal from those of their NUMA node first */
+        1u << 4, /* a slot is a CPU: whoever holds it runs there only; slots steal from those of their NUMA node first */
+    WEFT_LOCK_CHECK =
+        1u << 5 /* whoever waits while it holds a lock is reported on stderr, once for each place: sync.h. Slower */
 };
 
 /* All zero is the default of everything. Each field has a variable in the environment (WEFT_WORKERS, WEFT_STACK_SIZE, …; a flag
@@ -36,7 +38,7 @@ typedef struct weft_config {
     int64_t
         slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for
                           them; 0 = 10 ms */
-    unsigned flags; /* WEFT_STACK_… and WEFT_PANIC_ABORT above */
+    unsigned flags; /* WEFT_STACK_…, WEFT_PANIC_ABORT and the others above */
     /* A panic that no weft_try contains, before anything is unwound; instead of the report on stderr (weft_panic_report). Runs on the
      * panicking task; if it panics itself, the process aborts. */
     void (*on_panic)(const struct weft_panic_info *info, void *hook_arg);

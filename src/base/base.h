@@ -32,6 +32,7 @@
 #define weft__xchg(p, v, order) atomic_exchange_explicit((p), (v), memory_order_##order)
 #define weft__add(p, v, order) atomic_fetch_add_explicit((p), (v), memory_order_##order)
 #define weft__sub(p, v, order) atomic_fetch_sub_explicit((p), (v), memory_order_##order)
+#define weft__or(p, v, order) atomic_fetch_or_explicit((p), (v), memory_order_##order)
 #define weft__cas(p, expected, v, order)                                                                                       \
     atomic_compare_exchange_strong_explicit((p), (expected), (v), memory_order_##order, memory_order_relaxed)
 

@@ -9,9 +9,12 @@
 #include "sched/switch.h"
 #include "task/task.h"
 
+_Atomic(weft__hook *) weft__park_hook;
+
 const char *weft__wait_name(int reason) {
-    static const char *const names[] = {"running", "send",      "receive", "select",     "sleep",
-                                        "join",    "scope end", "spawn",   "next child", "any task"};
+    static const char *const names[] = {"running",   "send",      "receive",    "select",   "sleep",  "join",
+                                        "scope end", "spawn",     "next child", "any task", "mutex",  "rwlock",
+                                        "condition", "semaphore", "wait group", "once",     "barrier"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 

@@ -66,11 +66,25 @@ enum {
     WEFT_WAIT_SPAWN,
     WEFT_WAIT_CHILD,
     WEFT_WAIT_ANY,
+    WEFT_WAIT_MUTEX,
+    WEFT_WAIT_RWLOCK,
+    WEFT_WAIT_COND,
+    WEFT_WAIT_SEM,
+    WEFT_WAIT_GROUP,
+    WEFT_WAIT_ONCE,
+    WEFT_WAIT_BARRIER,
 };
 const char *weft__wait_name(int reason);
 
 /* The result of a wait on many that was ended for nothing: it is to be begun again, with weft__many_begin. */
 #define WEFT_AWAIT_AGAIN INT32_MIN
+
+/* Called by whoever is about to wait, on its own stack, maybe with an object's lock held; NULL: nobody wants to know. Set while no runtime runs. */
+typedef void weft__hook(weft__block *b);
+extern _Atomic(weft__hook *) weft__park_hook;
+WEFT_INLINE weft__hook *weft__hooked(void) {
+    return weft__load(&weft__park_hook, relaxed); /* pairs with nothing: the start of the runtime orders it */
+}
 
 /* What wait_lock says when `state` decides. */
 #define WEFT_MANY ((weft__lock *)(uintptr_t)1)

@@ -16,6 +16,8 @@ WEFT_NOINLINE weft__block *weft__thread_block_as_it_is(void) {
 }
 
 void weft__thread_sleep(weft__thread *t, int64_t deadline) {
+    weft__hook *hook = weft__hooked();
+    if (unlikely(hook != NULL)) hook(&t->b);
     while (!weft__load(&t->woken, acquire)) { /* pairs with the release in weft__resume */
         if (weft__futex_wait(&t->woken, 0, deadline) != -ETIMEDOUT || deadline == 0) continue;
         deadline = 0;

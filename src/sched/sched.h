@@ -77,6 +77,7 @@ struct weft__task {
     void *sp;           /* saved context; valid while it does not run */
     int saved_errno;    /* likewise */
     _Atomic bool alive; /* for people who look from outside */
+    uint8_t lane;       /* its priority: WEFT_LANE_… */
     weft__task *link;   /* global queue */
     weft__task *ahead;  /* one some places behind it there, to be fetched into the cache; may be out of date, or NULL */
     weft__stack *stack; /* the one it runs on */
@@ -86,7 +87,7 @@ struct weft__task {
     void *site;
     weft__extra *extra;
     void *timer_fn; /* a timer's function that this task calls, which must not wait; NULL: none */
-    uint8_t lane;   /* its priority: WEFT_LANE_… */
+    uint32_t locks; /* found free since it last stepped back (sync.h); its own. The first value does not matter */
     uint32_t pins;  /* weft_pin without weft_unpin: it runs on pinned_to only */
     weft__worker *pinned_to;
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
@@ -233,6 +234,7 @@ struct weft__rt {
     bool nodes;          /* and they are of more than one NUMA node */
     bool ring_turns;     /* one slot and no C++: weft_yield may take its short way */
     bool cxx;            /* the program has a C++ run-time library */
+    bool odd_switch;     /* that, or weft__park_hook is set */
     bool panic_abort;    /* the configuration, as the next three */
     void (*on_panic)(const struct weft_panic_info *info, void *arg);
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);

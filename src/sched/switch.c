@@ -56,17 +56,24 @@ static WEFT_COLD WEFT_NO_TSAN void leave_with_exceptions(weft__worker *w, weft__
     *weft__self()->eh = kept; /* H9 */
 }
 
-/* The same for a program with C++: a switch of its own, so that those without pay for one look only. */
-static WEFT_NOINLINE WEFT_NO_TSAN void switch_cxx(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
-    if (unlikely(weft__eh_busy(w->eh)))
+/* Somebody wants to know of every wait. */
+static WEFT_NOINLINE void tell_hook(weft__task *me) {
+    weft__hook *hook = weft__hooked();
+    if (hook && weft__load(&me->b.reason, relaxed) != WEFT_WAIT_NONE) hook(&me->b); /* its own */
+}
+
+/* The same for a program with C++, or where locks are checked: a switch of its own, so that those without pay for one look only. */
+static WEFT_NOINLINE WEFT_NO_TSAN void switch_odd(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+    tell_hook(me);
+    if (unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(w->eh)))
         leave_with_exceptions(w, s, me, k);
     else
         leave(w, s, me, k);
 }
 
 WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
-    if (unlikely(weft__rt.cxx))
-        switch_cxx(w, s, me, k);
+    if (unlikely(weft__rt.odd_switch))
+        switch_odd(w, s, me, k);
     else
         leave(w, s, me, k);
 }

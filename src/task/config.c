@@ -47,6 +47,7 @@ static const setting settings[] = {
      .means = "a duration such as 5ms (ns, us, ms, s; nanoseconds without), or 0 for 10ms"},
     {"WEFT_PANIC_ABORT", NULL, .kind = FLAG, .flag = WEFT_PANIC_ABORT, .means = "0 or 1"},
     {"WEFT_PIN_WORKERS", NULL, .kind = FLAG, .flag = WEFT_PIN_WORKERS, .means = "0 or 1"},
+    {"WEFT_LOCK_CHECK", NULL, .kind = FLAG, .flag = WEFT_LOCK_CHECK, .means = "0 or 1"},
     {"WEFT_STACK_SLAB", NULL, .kind = NUMBER, .most = 4096, .means = "a number of MiB up to 4096"},
     {"WEFT_STACK_MEASURE", NULL, .kind = FLAG, .flag = WEFT_STACK_MEASURE, .means = "0 or 1"},
     {"WEFT_STACK_REPORT", NULL, .kind = FLAG, .flag = WEFT_STACK_REPORT, .means = "0 or 1"},
@@ -187,7 +188,7 @@ static void name_unknown_variables(void) {
 
 int weft__config_read(const weft_config *given, weft_config *out) {
     static const unsigned flags =
-        WEFT_STACK_MEASURE | WEFT_STACK_REPORT | WEFT_STACK_ADVISED | WEFT_PANIC_ABORT | WEFT_PIN_WORKERS;
+        WEFT_STACK_MEASURE | WEFT_STACK_REPORT | WEFT_STACK_ADVISED | WEFT_PANIC_ABORT | WEFT_PIN_WORKERS | WEFT_LOCK_CHECK;
     *out = given ? *given : (weft_config){0};
     if (out->flags & ~flags) {
         weft__say("weft_config.flags is 0x%x; of that, 0x%x has no meaning", out->flags, out->flags & ~flags);

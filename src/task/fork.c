@@ -22,6 +22,7 @@
 #include <sched.h>
 
 #include "chan/chan.h"
+#include "sync/sync.h"
 #include "task/panic.h"
 #include "task/task.h"
 #include "time/timer.h"
@@ -88,6 +89,7 @@ static void clear_away(void) {
     weft__shields_forget();
     weft__defers_forget();
     weft__rosters_forget();
+    weft__sync_forget();
     weft__barrier_after_fork();
     if (survivor) forget_block(survivor);
 }

@@ -16,6 +16,7 @@
 #include "time/timer.h"
 
 #include "chan/chan.h"
+#include "sync/held.h"
 
 int weft__runtime_phase(void) {
     if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
@@ -52,6 +53,8 @@ static int configure(const weft_config *given) {
     weft__rt.id_step = (uint64_t)weft__rt.slots + 1;
     weft__rt.many = weft__rt.slots > 1;
     weft__rt.cxx = weft__eh_here() != NULL;
+    weft__held_check(c.flags & WEFT_LOCK_CHECK);
+    weft__rt.odd_switch = weft__rt.cxx || weft__hooked();
     weft__rt.ring_turns = !weft__rt.many && !weft__rt.cxx;
     weft__rt.places = c.flags & WEFT_PIN_WORKERS;
     weft__rt.panic_abort = c.flags & WEFT_PANIC_ABORT;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "api/common.h"
+#include "sync/sync.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -371,6 +372,50 @@ TEST_T(fork, a_child_never_waits_for_a_thread_that_it_does_not_have, 120) {
         CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
         weft_chan_unref(busy);
     }
+}
+
+/* The locks of the table, each held by a thread that the child does not have; with 2,048 objects it comes past all of them. */
+static void *hold_table(void *over) {
+    for (size_t i = 0; i < COUNT(weft__sync_table); i++) weft__lock_take(&weft__sync_table[i].lock);
+    atomic_fetch_add(&enough, 1);
+    thread_wait(over, 1);
+    for (size_t i = 0; i < COUNT(weft__sync_table); i++) weft__lock_leave(&weft__sync_table[i].lock);
+    return NULL;
+}
+
+static int lock_in_child(void *arg) {
+    static struct {
+        weft_mutex m;
+        weft_rwlock rw;
+        weft_cond c;
+        weft_sem s;
+    } all[512];
+    (void)arg;
+    for (size_t i = 0; i < COUNT(all); i++) {
+        weft_mutex_lock(&all[i].m);
+        CHECK_EQ(weft_cond_wait(&all[i].c, &all[i].m, weft_after(WEFT_US)), WEFT_ETIMEDOUT);
+        weft_mutex_unlock(&all[i].m);
+        weft_rwlock_wrlock(&all[i].rw);
+        weft_rwlock_wrunlock(&all[i].rw);
+        CHECK_EQ(weft_sem_acquire(&all[i].s, weft_after(1)), WEFT_ETIMEDOUT);
+        weft_cond_broadcast(&all[i].c);
+        weft_mutex_destroy(&all[i].m);
+    }
+    return 29;
+}
+
+TEST_T(fork, a_child_has_locks_of_its_own, 120) {
+    static atomic_int over;
+    if (test_slow_tools() == 10) test_skip("the sanitizers' own locks do not survive such a fork");
+    pthread_t t;
+    atomic_store(&enough, 0);
+    CHECK_EQ(weft_start(&(weft_config){.workers = 2, .flags = WEFT_LOCK_CHECK}), 0);
+    CHECK_EQ(pthread_create(&t, NULL, hold_table, &over), 0);
+    thread_wait(&enough, 1);
+    in_child(lock_in_child, NULL, 29, "locks");
+    atomic_store(&over, 1);
+    pthread_join(t, NULL);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
 }
 
 /* ---- exit ---- */
