@@ -373,12 +373,14 @@ static weft__slot *sleep_until_given(weft__worker *w) {
     while (!(s = take_given(w))) {
         if (weft__load(&weft__rt.stopping, acquire)) return NULL; /* pairs with weft__workers_stop */
         int64_t until = sleep_until(w);
-        if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
+        weft__add(&(w->last ? w->last : weft__rt.slot)->sleeps, 1, relaxed); /* a counter */
         weft__futex_wait(&w->wake, 0, until);
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until) weft__watch();
         if (!until || weft__load(&w->given, relaxed)) continue;
-        if ((neglected() || tidied(w)) && (s = take_back(w))) return s;
+        if (neglected() && (s = take_back(w))) return s;
+        /* also with no slot to be had: what is due and never done ends every nap */
+        if (tidied(w) && (s = take_back(w))) return s;
     }
     return s;
 }

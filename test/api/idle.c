@@ -94,3 +94,34 @@ TEST_SOLO(idle, a_thousand_open_scopes_cost_nothing) { check_idle(park_in_scope,
 TEST_SOLO(idle, without_searching_it_is_the_same) { check_idle(park_in_recv, 4, -1); }
 
 TEST_SOLO(idle, with_long_searching_it_is_the_same) { check_idle(park_in_sleep, 2, 2 * WEFT_MS); }
+
+/* ---- a slot that is always busy ---- */
+
+static atomic_bool enough;
+
+static int turn_about(void *arg) {
+    (void)arg;
+    while (!atomic_load(&enough)) weft_yield();
+    return 0;
+}
+
+/* A nap takes 100 us or more, so its number is bounded by the time, however fast or slow the machine. Longer than the first look at the stacks
+ * is away, which once was due for ever while every slot was busy, and let nobody nap. */
+static int watch_naps(void *arg) {
+    (void)arg;
+    weft_stats before, after;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, turn_about, NULL), 0);
+    CHECK_EQ(weft_spawn(&s, turn_about, NULL), 0);
+    weft_stats_get(&before);
+    int64_t start = weft_now();
+    while (weft_now() - start < 400 * WEFT_MS) weft_yield();
+    weft_stats_get(&after);
+    int64_t naps = (weft_now() - start) / (100 * WEFT_US) + 10;
+    atomic_store(&enough, true);
+    CHECK_LE(after.sleeps - before.sleeps, naps);
+    return weft_scope_end(&s);
+}
+
+TEST(idle, a_busy_slot_is_watched_in_naps) { CHECK_EQ(run_on(1, watch_naps, NULL), 0); }
