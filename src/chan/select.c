@@ -1,33 +1,47 @@
 /* SPDX-License-Identifier: MIT */
-/* Select: one block on the queues of several channels. How it waits is in park/many.h; what it does with a channel is here. */
+/* Select: one of several operations.
+ *
+ * First it looks: at one case after the other, in a random order, each under the lock of its own channel. That is all for a select that
+ * finds something; nothing is sorted or queued for it. Only then it waits, as park/many.h has it: with all locks held, in order, it looks
+ * again, queues up everywhere, and leaves its stack.
+ *
+ * Rejected: all locks for the first look as well (two exchanges more on average for two cases, and lines of channels fetched that are
+ * not asked); a look without the lock before it (every store to `count` and the queues would have to be atomic). */
 #include "chan/chan.h"
 #include "park/many.h"
-#include "sched/switch.h"
-#include "task/task.h"
 
 #include <weft/select.h>
 
 enum { ON_STACK = WEFT_MANY_ON_STACK, CASES_MAX = 0xffff }; /* index and closed flag share a word */
+#define NONE INT32_MIN                                      /* of a look: no case can be done */
 
 typedef struct {
     weft__many many; /* the enabled channels */
     weft_case *cases;
-    size_t n;
+    uint32_t n;
     weft__waiter *waiters;
-    uint16_t *turn; /* the cases not looked at yet */
+    uint16_t *turn; /* more cases than ON_STACK: those not looked at yet */
 } selection;
 
-/* ---- cases ---- */
+/* ---- looking ---- */
 
-/* What a case that happened means for the caller. */
-static int outcome(weft_case *k, size_t index, bool closed) {
-    if (!closed) {
-        if (k->open) *k->open = true;
-        return (int)index;
-    }
-    if (k->op == WEFT_CASE_SEND || !k->open) return WEFT_ECLOSED;
-    *k->open = false;
-    return (int)index;
+/* The decisive step of one case, under its lock: the result of a look, or NONE. */
+WEFT_INLINE int32_t try_locked(weft_case *k, uint32_t index, weft__block **wake) {
+    weft_chan *c = k->chan;
+    bool small = c->elem <= WEFT_CHAN_SMALL;
+    int r = k->op == WEFT_CASE_RECV ? weft__chan_recv_locked(c, k->elem, wake, small)
+                                    : weft__chan_send_locked(c, k->elem, wake, small);
+    if (r == 0) return (int32_t)index;
+    return r == WEFT_CHAN_WAIT ? NONE : (int32_t)(index | WEFT_SELECT_CLOSED);
+}
+
+WEFT_INLINE int32_t try_case(weft_case *k, uint32_t index, bool locked, weft__block **wake) {
+    if (unlikely(!k->chan)) return NONE;
+    if (locked) return try_locked(k, index, wake);
+    weft__lock_take(&k->chan->lock);
+    int32_t r = try_locked(k, index, wake);
+    weft__lock_leave(&k->chan->lock);
+    return r;
 }
 
 static uint32_t *random_of(weft__slot *s) {
@@ -35,109 +49,200 @@ static uint32_t *random_of(weft__slot *s) {
     return s ? &s->random : &seed;
 }
 
-/* Does the first case that can be done, in a random order: all that can be done are equally likely. False: none can. */
-static bool try_all(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
-    selection *s = weft__container(m, selection, many);
-    uint32_t *random = random_of(slot);
-    for (size_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
-    for (size_t i = 0; i < s->n; i++) {
-        size_t pick = i + weft__random(random) % (s->n - i), at = s->turn[pick];
-        s->turn[pick] = s->turn[i];
-        weft_case *k = &s->cases[at];
-        if (!k->chan) continue;
-        int r = k->op == WEFT_CASE_SEND ? weft__chan_send_locked(k->chan, k->elem, wake, false)
-                                        : weft__chan_recv_locked(k->chan, k->elem, wake, false);
-        if (r == WEFT_CHAN_WAIT) continue;
-        *result = outcome(k, at, r == WEFT_ECLOSED);
-        return true;
-    }
-    return false;
+/* In [0, n), without a division. */
+WEFT_INLINE uint32_t below(uint32_t *random, uint32_t n) {
+    return (uint32_t)(((uint64_t)weft__random(random) * n) >> 32);
 }
 
-static void queue_all(weft__many *m) {
+/* Does the first case that can be done, in a random order: all that can be done are equally likely. */
+WEFT_INLINE int32_t look_two(weft_case *cases, bool locked, uint32_t *random, weft__block **wake) {
+    uint32_t first = weft__random(random) >> 31;
+    int32_t r = try_case(&cases[first], first, locked, wake);
+    return r != NONE ? r : try_case(&cases[first ^ 1], first ^ 1, locked, wake);
+}
+
+/* Up to 16 cases; those that are left are the nibbles of a word. */
+WEFT_INLINE int32_t look_few(weft_case *cases, uint32_t n, bool locked, uint32_t *random, weft__block **wake) {
+    uint64_t left = UINT64_C(0xfedcba9876543210);
+    for (; n; n--) {
+        uint32_t at = n > 1 ? 4 * below(random, n) : 0;
+        uint64_t index = left >> at & 15;
+        left ^= (index ^ (left >> 4 * (n - 1) & 15)) << at; /* the last one takes its place */
+        int32_t r = try_case(&cases[index], (uint32_t)index, locked, wake);
+        if (r != NONE) return r;
+    }
+    return NONE;
+}
+
+static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__block **wake) {
+    for (uint32_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
+    for (uint32_t n = s->n; n; n--) {
+        uint32_t at = below(random, n), index = s->turn[at];
+        s->turn[at] = s->turn[n - 1];
+        int32_t r = try_case(&s->cases[index], index, locked, wake);
+        if (r != NONE) return r;
+    }
+    return NONE;
+}
+
+/* ---- waiting ---- */
+
+WEFT_INLINE bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
-    for (size_t i = 0; i < s->n; i++) {
+    uint32_t *random = random_of(slot);
+    *result = s->n == 2          ? look_two(s->cases, true, random, wake)
+              : s->n <= ON_STACK ? look_few(s->cases, s->n, true, random, wake)
+                                 : look_many(s, true, random, wake);
+    return *result != NONE;
+}
+
+WEFT_INLINE void queue_all(weft__many *m) {
+    selection *s = weft__container(m, selection, many);
+    for (uint32_t i = 0; i < s->n; i++) {
         weft_case *k = &s->cases[i];
         weft__waiter *x = &s->waiters[i];
         x->queue = NULL;
         if (!k->chan) continue;
         x->block = m->block;
         x->elem = k->elem;
-        x->index = (uint32_t)i;
+        x->index = i;
         x->many = true;
         weft__queue_add(k->op == WEFT_CASE_SEND ? &k->chan->senders : &k->chan->receivers, x);
     }
 }
 
-/* The ones that did not win are still queued. */
-static void withdraw_all(weft__many *m) {
+WEFT_INLINE uint32_t index_of(int32_t result) {
+    return result < 0 ? UINT32_MAX : (uint32_t)result & CASES_MAX;
+}
+
+/* The ones that did not win are still queued, or have been passed over. */
+WEFT_INLINE void withdraw_all(weft__many *m, int32_t result) {
     selection *s = weft__container(m, selection, many);
-    for (size_t i = 0; i < s->n; i++) {
+    uint32_t winner = index_of(result);
+    for (uint32_t i = 0; i < s->n; i++) {
         weft_chan *c = s->cases[i].chan;
-        if (!c) continue;
+        if (!c || i == winner) continue;
         weft__lock_take(&c->lock);
         if (s->waiters[i].queue) weft__queue_remove(&s->waiters[i]);
         weft__lock_leave(&c->lock);
     }
 }
 
-/* ---- the wait ---- */
+static const weft__many_kind kind = {WEFT_WAIT_SELECT, look_locked, queue_all, withdraw_all};
 
-static int settle(selection *s, int32_t result) {
-    if (result < 0) return result;
-    size_t index = (size_t)(result & CASES_MAX);
-    return outcome(&s->cases[index], index, result & WEFT_SELECT_CLOSED);
+/* Nothing could be done. The result of a look, or an error. */
+WEFT_INLINE int32_t wait_for_one(selection *s, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    uint32_t n = 0;
+    int result;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->cases[i].chan) s->many.order[n++] = &s->cases[i].chan->lock;
+    s->many.block = b;
+    weft__many_sort(&s->many, n);
+    (void)weft__many_wait(&s->many, kind, deadline, &result, slot);
+    return result;
 }
 
-static int select_from(selection *s, weft_deadline deadline) {
+WEFT_INLINE int32_t wait_on_stack(weft_case *cases, uint32_t n, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    weft__waiter waiters[ON_STACK];
+    weft__lock *order[ON_STACK];
+    selection s = {.many = {.order = order}, .cases = cases, .n = n, .waiters = waiters};
+    return wait_for_one(&s, b, deadline, slot);
+}
+static WEFT_NOINLINE int32_t wait_two(weft_case *cases, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    return wait_on_stack(cases, 2, b, deadline, slot);
+}
+static WEFT_NOINLINE int32_t wait_few(weft_case *cases, uint32_t n, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    return wait_on_stack(cases, n, b, deadline, slot);
+}
+
+/* ---- the select ---- */
+
+/* What a case that happened means for the caller. */
+WEFT_INLINE int outcome(weft_case *cases, int32_t result) {
+    if (unlikely(result < 0)) return result;
+    uint32_t index = index_of(result);
+    weft_case *k = &cases[index];
+    if (unlikely(result & WEFT_SELECT_CLOSED)) {
+        if (k->op == WEFT_CASE_SEND || !k->open) return WEFT_ECLOSED;
+        *k->open = false;
+    } else if (k->open) {
+        *k->open = true;
+    }
+    return (int)index;
+}
+
+static bool all_known(const weft_case *cases, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (cases[i].chan && cases[i].op != WEFT_CASE_RECV && cases[i].op != WEFT_CASE_SEND) return false;
+    return true;
+}
+
+static WEFT_COLD int32_t select_arrays(selection *s, weft_deadline deadline) {
     weft__slot *slot = weft__enter();
     if (slot) slot = weft__spend(slot);
-    weft__many *m = &s->many;
-    weft__block *b = m->block = weft__me(), *wake = NULL;
-    int result = weft__cancel_check(b);
+    weft__block *b = weft__me(), *wake = NULL;
+    int32_t result = weft__cancel_check(b);
     if (!result) {
-        weft__many_lock(m);
-        bool done = s->n && try_all(m, slot, &result, &wake);
-        weft__many_unlock(m->order, m->locks);
+        result = look_many(s, false, random_of(slot), &wake);
         if (wake) weft__resume(wake, slot);
-        if (!done && weft__many_wait(m, deadline, WEFT_WAIT_SELECT, &result, &slot)) result = settle(s, result);
+        if (result == NONE) result = wait_for_one(s, b, deadline, &slot);
     }
     if (slot) weft__leave();
     return result;
 }
 
-/* The enabled channels' locks. */
-static void sort(selection *s) {
-    size_t n = 0;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->cases[i].chan) s->many.order[n++] = &s->cases[i].chan->lock;
-    weft__many_sort(&s->many, n);
-}
-
-static WEFT_COLD int select_many(selection *s, weft_deadline deadline) {
-    char *memory = weft__calloc(s->n, sizeof *s->waiters + sizeof *s->many.order + sizeof *s->turn);
+static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
+    selection s = {.cases = cases, .n = (uint32_t)n};
+    if (n > CASES_MAX || !all_known(cases, n)) return WEFT_EINVAL;
+    char *memory = weft__calloc(n, sizeof *s.waiters + sizeof *s.many.order + sizeof *s.turn);
     if (!memory) return WEFT_ENOMEM;
-    s->waiters = (weft__waiter *)(void *)memory;
-    s->many.order = (weft__lock **)(void *)(memory + s->n * sizeof *s->waiters);
-    s->turn = (uint16_t *)(void *)(s->many.order + s->n);
-    sort(s);
-    int r = select_from(s, deadline);
+    s.waiters = (weft__waiter *)(void *)memory;
+    s.many.order = (weft__lock **)(void *)(s.waiters + n);
+    s.turn = (uint16_t *)(void *)(s.many.order + n);
+    int32_t result = select_arrays(&s, deadline);
     weft__free(memory);
-    return r;
+    return outcome(cases, result);
 }
 
+static WEFT_NOINLINE int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
+    if (!all_known(cases, n)) return WEFT_EINVAL;
+    weft__slot *slot = weft__enter();
+    if (slot) slot = weft__spend(slot);
+    weft__block *b = weft__me(), *wake = NULL;
+    int32_t result = weft__cancel_check(b);
+    if (!result) {
+        result = look_few(cases, (uint32_t)n, false, random_of(slot), &wake);
+        if (wake) weft__resume(wake, slot);
+        if (result == NONE) result = wait_few(cases, (uint32_t)n, b, deadline, &slot);
+    }
+    if (slot) weft__leave();
+    return outcome(cases, result);
+}
+
+/* Two sends or receives: WEFT_CASE_RECV and WEFT_CASE_SEND are 1 and 2. */
+WEFT_INLINE bool two_known(const weft_case *cases, size_t n) {
+    return n == 2 && (((unsigned)cases[0].op - 1) | ((unsigned)cases[1].op - 1)) <= 1;
+}
+
+/* The most common case, written out: two cases, in a task. */
 int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
-    if (n > CASES_MAX) return WEFT_EINVAL;
-    for (size_t i = 0; i < n; i++)
-        if (cases[i].chan && cases[i].op != WEFT_CASE_RECV && cases[i].op != WEFT_CASE_SEND) return WEFT_EINVAL;
-    selection s = {.many = {.look = try_all, .queue = queue_all, .withdraw = withdraw_all}, .cases = cases, .n = n};
-    if (n > ON_STACK) return select_many(&s, deadline);
-    weft__waiter waiters[ON_STACK];
-    weft__lock *order[ON_STACK];
-    uint16_t turn[ON_STACK];
-    s.waiters = waiters;
-    s.many.order = order;
-    s.turn = turn;
-    sort(&s);
-    return select_from(&s, deadline);
+    weft__worker *w;
+    weft__slot *slot;
+    if (unlikely(!two_known(cases, n) || !weft__enter_fast(&w, &slot)))
+        return n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
+    weft__block *b = &weft__cur(w)->b, *wake = NULL;
+    if (unlikely(weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed))) /* as in weft__cancel_check */
+        return select_few(cases, n, deadline);
+    int32_t result = look_two(cases, false, &slot->random, &wake);
+    if (result == NONE) {
+        result = wait_two(cases, b, deadline, &slot);
+    } else if (wake) {
+        if (likely(weft__load(&wake->kind, relaxed) == WEFT_BLOCK_TASK))
+            weft__ready(slot, weft__container(wake, weft__task, b));
+        else
+            weft__resume(wake, slot);
+    }
+    (void)weft__spend(slot);
+    weft__leave();
+    return outcome(cases, result);
 }
