@@ -13,7 +13,7 @@
 #include <weft/select.h>
 
 enum { ON_STACK = WEFT_MANY_ON_STACK, CASES_MAX = 0xffff }; /* index and closed flag share a word */
-#define NONE INT32_MIN                                      /* of a look: no case can be done */
+#define NONE (INT32_MIN + 1)                                /* of a look: no case can be done */
 
 typedef struct {
     weft__many many; /* the enabled channels */
@@ -21,26 +21,33 @@ typedef struct {
     uint32_t n;
     weft__waiter *waiters;
     uint16_t *turn; /* more cases than ON_STACK: those not looked at yet */
+    bool pair;      /* two cases, and none of them a task's; a constant where it is compiled in */
 } selection;
 
 /* ---- looking ---- */
 
-/* The decisive step of one case, under its lock: the result of a look, or NONE. */
-WEFT_INLINE int32_t try_locked(weft_case *k, uint32_t index, weft__block **wake) {
+WEFT_INLINE weft__lock *lock_of(const weft_case *k, bool tasks) {
+    return tasks && k->op == WEFT_CASE_TASK ? &k->task->lock : &k->chan->lock;
+}
+
+/* The decisive step of one case, under its lock: the result of a look, or NONE. `tasks`: some cases may be tasks'. */
+WEFT_INLINE int32_t try_locked(weft_case *k, uint32_t index, bool tasks, weft__block **wake) {
+    if (tasks && k->op == WEFT_CASE_TASK) return k->task->ended ? (int32_t)index : NONE;
     weft_chan *c = k->chan;
     bool small = c->elem <= WEFT_CHAN_SMALL;
     int r = k->op == WEFT_CASE_RECV ? weft__chan_recv_locked(c, k->elem, wake, small)
                                     : weft__chan_send_locked(c, k->elem, wake, small);
     if (r == 0) return (int32_t)index;
-    return r == WEFT_CHAN_WAIT ? NONE : (int32_t)(index | WEFT_SELECT_CLOSED);
+    if (r == WEFT_CHAN_WAIT) return NONE;
+    return (int32_t)(index | (r == WEFT_CHAN_AID ? WEFT_SELECT_AIDED : WEFT_SELECT_CLOSED));
 }
 
-WEFT_INLINE int32_t try_case(weft_case *k, uint32_t index, bool locked, weft__block **wake) {
+WEFT_INLINE int32_t try_case(weft_case *k, uint32_t index, bool locked, bool tasks, weft__block **wake) {
     if (unlikely(!k->chan)) return NONE;
-    if (locked) return try_locked(k, index, wake);
-    weft__lock_take(&k->chan->lock);
-    int32_t r = try_locked(k, index, wake);
-    weft__lock_leave(&k->chan->lock);
+    if (locked) return try_locked(k, index, tasks, wake);
+    weft__lock_take(lock_of(k, tasks));
+    int32_t r = try_locked(k, index, tasks, wake);
+    weft__lock_leave(lock_of(k, tasks));
     return r;
 }
 
@@ -57,18 +64,18 @@ WEFT_INLINE uint32_t below(uint32_t *random, uint32_t n) {
 /* Does the first case that can be done, in a random order: all that can be done are equally likely. */
 WEFT_INLINE int32_t look_two(weft_case *cases, bool locked, uint32_t *random, weft__block **wake) {
     uint32_t first = weft__random(random) >> 31;
-    int32_t r = try_case(&cases[first], first, locked, wake);
-    return r != NONE ? r : try_case(&cases[first ^ 1], first ^ 1, locked, wake);
+    int32_t r = try_case(&cases[first], first, locked, false, wake);
+    return r != NONE ? r : try_case(&cases[first ^ 1], first ^ 1, locked, false, wake);
 }
 
 /* Up to 16 cases; those that are left are the nibbles of a word. */
-WEFT_INLINE int32_t look_few(weft_case *cases, uint32_t n, bool locked, uint32_t *random, weft__block **wake) {
+WEFT_NOINLINE static int32_t look_few(weft_case *cases, uint32_t n, bool locked, uint32_t *random, weft__block **wake) {
     uint64_t left = UINT64_C(0xfedcba9876543210);
     for (; n; n--) {
         uint32_t at = n > 1 ? 4 * below(random, n) : 0;
         uint64_t index = left >> at & 15;
         left ^= (index ^ (left >> 4 * (n - 1) & 15)) << at; /* the last one takes its place */
-        int32_t r = try_case(&cases[index], (uint32_t)index, locked, wake);
+        int32_t r = try_case(&cases[index], (uint32_t)index, locked, true, wake);
         if (r != NONE) return r;
     }
     return NONE;
@@ -79,7 +86,7 @@ static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__bloc
     for (uint32_t n = s->n; n; n--) {
         uint32_t at = below(random, n), index = s->turn[at];
         s->turn[at] = s->turn[n - 1];
-        int32_t r = try_case(&s->cases[index], index, locked, wake);
+        int32_t r = try_case(&s->cases[index], index, locked, true, wake);
         if (r != NONE) return r;
     }
     return NONE;
@@ -90,10 +97,15 @@ static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__bloc
 WEFT_INLINE bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
     uint32_t *random = random_of(slot);
-    *result = s->n == 2          ? look_two(s->cases, true, random, wake)
+    *result = s->pair            ? look_two(s->cases, true, random, wake)
               : s->n <= ON_STACK ? look_few(s->cases, s->n, true, random, wake)
                                  : look_many(s, true, random, wake);
     return *result != NONE;
+}
+
+WEFT_INLINE weft__queue *queue_of(const weft_case *k, bool tasks) {
+    if (tasks && k->op == WEFT_CASE_TASK) return &k->task->joiners;
+    return k->op == WEFT_CASE_SEND ? &k->chan->senders : &k->chan->receivers;
 }
 
 WEFT_INLINE void queue_all(weft__many *m) {
@@ -107,7 +119,7 @@ WEFT_INLINE void queue_all(weft__many *m) {
         x->elem = k->elem;
         x->index = i;
         x->many = true;
-        weft__queue_add(k->op == WEFT_CASE_SEND ? &k->chan->senders : &k->chan->receivers, x);
+        weft__queue_add(queue_of(k, !s->pair), x);
     }
 }
 
@@ -120,11 +132,12 @@ WEFT_INLINE void withdraw_all(weft__many *m, int32_t result) {
     selection *s = weft__container(m, selection, many);
     uint32_t winner = index_of(result);
     for (uint32_t i = 0; i < s->n; i++) {
-        weft_chan *c = s->cases[i].chan;
-        if (!c || i == winner) continue;
-        weft__lock_take(&c->lock);
+        weft_case *k = &s->cases[i];
+        if (!k->chan || i == winner) continue;
+        weft__lock *l = lock_of(k, !s->pair);
+        weft__lock_take(l);
         if (s->waiters[i].queue) weft__queue_remove(&s->waiters[i]);
-        weft__lock_leave(&c->lock);
+        weft__lock_leave(l);
     }
 }
 
@@ -135,88 +148,102 @@ WEFT_INLINE int32_t wait_for_one(selection *s, weft__block *b, weft_deadline dea
     uint32_t n = 0;
     int result;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->cases[i].chan) s->many.order[n++] = &s->cases[i].chan->lock;
+        if (s->cases[i].chan) s->many.order[n++] = lock_of(&s->cases[i], !s->pair);
     s->many.block = b;
     weft__many_sort(&s->many, n);
     (void)weft__many_wait(&s->many, kind, deadline, &result, slot);
     return result;
 }
 
-WEFT_INLINE int32_t wait_on_stack(weft_case *cases, uint32_t n, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+WEFT_INLINE int32_t wait_on_stack(weft_case *cases, uint32_t n, bool pair, weft__block *b, weft_deadline deadline,
+                                  weft__slot **slot) {
     weft__waiter waiters[ON_STACK];
     weft__lock *order[ON_STACK];
-    selection s = {.many = {.order = order}, .cases = cases, .n = n, .waiters = waiters};
+    selection s = {.many = {.order = order}, .cases = cases, .n = n, .waiters = waiters, .pair = pair};
     return wait_for_one(&s, b, deadline, slot);
 }
 static WEFT_NOINLINE int32_t wait_two(weft_case *cases, weft__block *b, weft_deadline deadline, weft__slot **slot) {
-    return wait_on_stack(cases, 2, b, deadline, slot);
+    return wait_on_stack(cases, 2, true, b, deadline, slot);
 }
 static WEFT_NOINLINE int32_t wait_few(weft_case *cases, uint32_t n, weft__block *b, weft_deadline deadline, weft__slot **slot) {
-    return wait_on_stack(cases, n, b, deadline, slot);
+    return wait_on_stack(cases, n, false, b, deadline, slot);
 }
 
 /* ---- the select ---- */
 
+/* A case that can be done, but not under the lock alone; another may have been faster. */
+static WEFT_COLD int do_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index) {
+    weft_case *k = &cases[index];
+    int r = k->op == WEFT_CASE_SEND ? weft__chan_send_aided(k->chan, k->elem) : weft__chan_recv_aided(k->chan, k->elem);
+    if (r == WEFT_EAGAIN) return weft_selectv(cases, n, deadline);
+    if (k->open && (r == 0 || r == WEFT_ECLOSED)) {
+        *k->open = r == 0;
+        r = 0;
+    }
+    return r ? r : (int)index;
+}
+
 /* What a case that happened means for the caller. */
-WEFT_INLINE int outcome(weft_case *cases, int32_t result) {
+WEFT_INLINE int outcome(weft_case *cases, size_t n, weft_deadline deadline, int32_t result, bool tasks) {
     if (unlikely(result < 0)) return result;
     uint32_t index = index_of(result);
     weft_case *k = &cases[index];
-    if (unlikely(result & WEFT_SELECT_CLOSED)) {
+    if (unlikely(result & (WEFT_SELECT_CLOSED | WEFT_SELECT_AIDED))) {
+        if (result & WEFT_SELECT_AIDED) return do_aided(cases, n, deadline, index);
         if (k->op == WEFT_CASE_SEND || !k->open) return WEFT_ECLOSED;
         *k->open = false;
+    } else if (tasks && k->op == WEFT_CASE_TASK) {
+        int r = weft__handle_take(k->task);
+        if (k->elem) *(int *)k->elem = r;
     } else if (k->open) {
         *k->open = true;
     }
     return (int)index;
 }
 
-static bool all_known(const weft_case *cases, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (cases[i].chan && cases[i].op != WEFT_CASE_RECV && cases[i].op != WEFT_CASE_SEND) return false;
-    return true;
+static int check(const weft_case *cases, size_t n, const weft__block *b) {
+    for (size_t i = 0; i < n; i++) {
+        if (!cases[i].chan) continue;
+        if (cases[i].op < WEFT_CASE_RECV || cases[i].op > WEFT_CASE_TASK) return WEFT_EINVAL;
+        if (cases[i].op == WEFT_CASE_TASK && b->home == &cases[i].task->scope) return WEFT_EDEADLOCK;
+    }
+    return 0;
 }
 
-static WEFT_COLD int32_t select_arrays(selection *s, weft_deadline deadline) {
+/* Any number of cases. */
+static int32_t select_any(selection *s, weft_deadline deadline) {
     weft__slot *slot = weft__enter();
     if (slot) slot = weft__spend(slot);
     weft__block *b = weft__me(), *wake = NULL;
-    int32_t result = weft__cancel_check(b);
+    int32_t result = check(s->cases, s->n, b);
+    if (!result) result = weft__cancel_check(b);
     if (!result) {
-        result = look_many(s, false, random_of(slot), &wake);
+        uint32_t *random = random_of(slot);
+        result = s->turn ? look_many(s, false, random, &wake) : look_few(s->cases, s->n, false, random, &wake);
         if (wake) weft__resume(wake, slot);
-        if (result == NONE) result = wait_for_one(s, b, deadline, &slot);
+        if (result == NONE)
+            result = s->turn ? wait_for_one(s, b, deadline, &slot) : wait_few(s->cases, s->n, b, deadline, &slot);
     }
     if (slot) weft__leave();
     return result;
 }
 
+static WEFT_NOINLINE int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
+    selection s = {.cases = cases, .n = (uint32_t)n};
+    return outcome(cases, n, deadline, select_any(&s, deadline), true);
+}
+
 static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
     selection s = {.cases = cases, .n = (uint32_t)n};
-    if (n > CASES_MAX || !all_known(cases, n)) return WEFT_EINVAL;
+    if (n > CASES_MAX) return WEFT_EINVAL;
     char *memory = weft__calloc(n, sizeof *s.waiters + sizeof *s.many.order + sizeof *s.turn);
     if (!memory) return WEFT_ENOMEM;
     s.waiters = (weft__waiter *)(void *)memory;
     s.many.order = (weft__lock **)(void *)(s.waiters + n);
     s.turn = (uint16_t *)(void *)(s.many.order + n);
-    int32_t result = select_arrays(&s, deadline);
+    int32_t result = select_any(&s, deadline);
     weft__free(memory);
-    return outcome(cases, result);
-}
-
-static WEFT_NOINLINE int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
-    if (!all_known(cases, n)) return WEFT_EINVAL;
-    weft__slot *slot = weft__enter();
-    if (slot) slot = weft__spend(slot);
-    weft__block *b = weft__me(), *wake = NULL;
-    int32_t result = weft__cancel_check(b);
-    if (!result) {
-        result = look_few(cases, (uint32_t)n, false, random_of(slot), &wake);
-        if (wake) weft__resume(wake, slot);
-        if (result == NONE) result = wait_few(cases, (uint32_t)n, b, deadline, &slot);
-    }
-    if (slot) weft__leave();
-    return outcome(cases, result);
+    return outcome(cases, n, deadline, result, true);
 }
 
 /* Two sends or receives: WEFT_CASE_RECV and WEFT_CASE_SEND are 1 and 2. */
@@ -244,5 +271,5 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
     }
     (void)weft__spend(slot);
     weft__leave();
-    return outcome(cases, result);
+    return outcome(cases, n, deadline, result, false);
 }
