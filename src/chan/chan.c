@@ -447,20 +447,15 @@ static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline dea
     return met(c, x, s);
 }
 
-/* Operations on the buffer are paid for when they pass its beginning, or every BILL places: not one store for each. */
-enum { BILL = 256 };
-WEFT_INLINE bool bill_due(uint32_t at) {
-    return at % BILL == 0;
-}
 static WEFT_NOINLINE int pay_and_leave(weft_chan *c, weft__slot *s) {
     weft__lock_leave(&c->lock);
-    s->budget -= c->cap < BILL ? (int32_t)c->cap : BILL;
+    s->budget -= c->cap < WEFT_CHAN_LUMP ? (int32_t)c->cap : WEFT_CHAN_LUMP;
     if (s->budget <= 0) weft__yield_now(s);
     weft__leave();
     return 0;
 }
 
-static WEFT_NOINLINE int count_pay_and_leave(weft_chan *c, weft__slot *s) {
+int weft__chan_received_lump(weft_chan *c, weft__slot *s) {
     if (c->first == 0) c->left += c->cap; /* C6 */
     return pay_and_leave(c, s);
 }
@@ -486,7 +481,7 @@ int weft_chan_send(weft_chan *c, const void *elem, weft_deadline deadline) {
     if (c->receivers.head) return meet_receiver(c, from, deadline, s);
     if (c->count >= c->bound) return park_to_send(c, from, deadline, s);
     uint32_t at = weft__chan_put(c, elem, true);
-    if (unlikely(bill_due(at))) return pay_and_leave(c, s);
+    if (unlikely(weft__chan_lump(at))) return pay_and_leave(c, s);
     weft__lock_leave(&c->lock);
     weft__leave_on(w);
     return 0;
@@ -499,7 +494,7 @@ int weft_chan_recv(weft_chan *c, void *elem, weft_deadline deadline) {
     if (c->senders.head) return meet_sender(c, elem, deadline, s);
     if (c->count == 0) return park_to_receive(c, elem, deadline, s);
     uint32_t next = weft__chan_get_uncounted(c, elem, true);
-    if (unlikely(bill_due(next))) return count_pay_and_leave(c, s);
+    if (unlikely(weft__chan_lump(next))) return weft__chan_received_lump(c, s);
     weft__lock_leave(&c->lock);
     weft__leave_on(w);
     return 0;

@@ -114,6 +114,14 @@ WEFT_INLINE void weft__chan_copy(void *to, const void *from, uint32_t n, bool sm
         memcpy(to, from, n);
 }
 
+/* Operations on the buffer are paid for when they come to its beginning, or to every WEFT_CHAN_LUMP-th place: not one store for each. */
+enum { WEFT_CHAN_LUMP = 256 };
+WEFT_INLINE bool weft__chan_lump(uint32_t place) {
+    return place % WEFT_CHAN_LUMP == 0;
+}
+/* A receive has come to such a place: counts the lap, leaves the lock, pays, leaves the runtime. 0. */
+WEFT_NOINLINE int weft__chan_received_lump(weft_chan *c, weft__slot *s);
+
 /* Into the buffer, which has room; under the lock. Returns the place. */
 WEFT_INLINE uint32_t weft__chan_put(weft_chan *c, const void *elem, bool small) {
     uint32_t at = c->first + c->count++;

@@ -251,18 +251,14 @@ WEFT_INLINE bool two_known(const weft_case *cases, size_t n) {
     return n == 2 && (((unsigned)cases[0].op - 1) | ((unsigned)cases[1].op - 1)) <= 1;
 }
 
-/* The most common case, written out: two cases, in a task. */
-int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
-    weft__worker *w;
-    weft__slot *slot;
-    if (unlikely(!two_known(cases, n) || !weft__enter_fast(&w, &slot)))
-        return n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
-    weft__block *b = &weft__cur(w)->b, *wake = NULL;
-    if (unlikely(weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed))) /* as in weft__cancel_check */
-        return select_few(cases, n, deadline);
-    int32_t result = look_two(cases, false, &slot->random, &wake);
+/* Two such cases, in a task; the lock of the first one to be looked at is held. */
+static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t first, weft_deadline deadline, weft__slot *slot) {
+    weft__block *wake = NULL;
+    int32_t result = try_locked(&cases[first], first, false, &wake);
+    weft__lock_leave(&cases[first].chan->lock);
+    if (result == NONE) result = try_case(&cases[first ^ 1], first ^ 1, false, false, &wake);
     if (result == NONE) {
-        result = wait_two(cases, b, deadline, &slot);
+        result = wait_two(cases, &weft__cur(weft__self())->b, deadline, &slot);
     } else if (wake) {
         if (likely(weft__load(&wake->kind, relaxed) == WEFT_BLOCK_TASK))
             weft__ready(slot, weft__container(wake, weft__task, b));
@@ -271,5 +267,35 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
     }
     (void)weft__spend(slot);
     weft__leave();
-    return outcome(cases, n, deadline, result, false);
+    return outcome(cases, 2, deadline, result, false);
+}
+
+static WEFT_NOINLINE int received_lump(weft_chan *c, const weft_case *k, int index, weft__slot *slot) {
+    (void)weft__chan_received_lump(c, slot);
+    if (k->open) *k->open = true;
+    return index;
+}
+
+/* The most common one is written out: two cases, and the first to be looked at can be received from a buffer. As in chan.c, every way out is
+ * a jump (measured: 131 -> 103 instructions). */
+int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
+    weft__worker *w;
+    weft__slot *slot;
+    if (unlikely(!two_known(cases, n) || !weft__enter_fast(&w, &slot)))
+        return n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
+    weft__block *b = &weft__cur(w)->b;
+    if (unlikely(weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed))) /* as in weft__cancel_check */
+        return select_few(cases, n, deadline);
+    uint32_t first = weft__random(&slot->random) >> 31;
+    weft_case *k = &cases[first];
+    weft_chan *c = k->chan;
+    if (unlikely(!c) || unlikely(!weft__lock_take_once(&c->lock))) return select_few(cases, n, deadline);
+    if (k->op != WEFT_CASE_RECV || c->count == 0 || c->senders.head || unlikely(c->elem > WEFT_CHAN_SMALL))
+        return select_two(cases, first, deadline, slot);
+    uint32_t next = weft__chan_get_uncounted(c, k->elem, true);
+    if (unlikely(weft__chan_lump(next))) return received_lump(c, k, (int)first, slot);
+    weft__lock_leave(&c->lock);
+    weft__leave_on(w);
+    if (k->open) *k->open = true;
+    return (int)first;
 }
