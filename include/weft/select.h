@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* Select: waits for several channel operations and does exactly one of them. */
+/* Select: waits for several channel operations, or ends of tasks, and does exactly one of them. */
 #ifndef WEFT_SELECT_H
 #define WEFT_SELECT_H
 
 #include <weft/chan.h>
+#include <weft/task.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* One case; made by weft_on_recv and weft_on_send. */
+/* One case; made by weft_on_recv, weft_on_send and weft_on_task. */
 typedef struct weft_case {
-    weft_chan *chan; /* NULL: the case is disabled */
+    union { /* NULL: the case is disabled */
+        weft_chan *chan;
+        weft_task *task;
+    };
     void *elem;
     bool *open;
     int op;
 } weft_case;
 
-enum { WEFT_CASE_RECV = 1, WEFT_CASE_SEND = 2 };
+enum { WEFT_CASE_RECV = 1, WEFT_CASE_SEND = 2, WEFT_CASE_TASK = 3 };
 
 /* Receive into *elem. On a closed, drained channel the case happens with *open = false; if `open` is NULL, the select
  * returns WEFT_ECLOSED instead. Otherwise *open = true. */
@@ -38,10 +42,21 @@ static inline weft_case weft_on_send(weft_chan *c, const void *elem) {
     k.op = WEFT_CASE_SEND;
     return k;
 }
+/* The task has ended: *result (if not NULL) is what its function returned, and the handle is released, as weft_task_join does. A NULL task:
+ * the case is disabled. A task may stand in one case only. */
+static inline weft_case weft_on_task(weft_task *t, int *result) {
+    weft_case k;
+    k.task = t;
+    k.elem = result;
+    k.open = NULL;
+    k.op = WEFT_CASE_TASK;
+    return k;
+}
 
 /* Waits until one case can be done, does it and returns its index; among several that can, one is chosen at random.
- * WEFT_EAGAIN (WEFT_POLL and none is ready), WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ECLOSED, WEFT_ENOMEM (more than 16 cases),
- * WEFT_EINVAL (an unknown case). With every case disabled it waits for the deadline or cancellation. */
+ * WEFT_EAGAIN (WEFT_POLL and none is ready), WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ECLOSED, WEFT_ENOMEM (more than 16 cases, or as
+ * weft_chan_send), WEFT_EDEADLOCK (the calling task is one of those waited for), WEFT_EINVAL (an unknown case, or more than 65,535). With every
+ * case disabled it waits for the deadline or cancellation. */
 WEFT_API int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline);
 
 #ifdef __cplusplus

@@ -1,33 +1,54 @@
 /* SPDX-License-Identifier: MIT */
-/* Select: one block on the queues of several channels. How it waits is in park/many.h; what it does with a channel is here. */
+/* Select: one of several operations.
+ *
+ * First it looks: at one case after the other, in a random order, each under the lock of its own channel. That is all for a select that
+ * finds something; nothing is sorted or queued for it. Only then it waits, as park/many.h has it: with all locks held, in order, it looks
+ * again, queues up everywhere, and leaves its stack.
+ *
+ * Rejected: all locks for the first look as well (two exchanges more on average for two cases, and lines of channels fetched that are
+ * not asked); a look without the lock before it (every store to `count` and the queues would have to be atomic). */
 #include "chan/chan.h"
 #include "park/many.h"
-#include "sched/switch.h"
-#include "task/task.h"
 
 #include <weft/select.h>
 
 enum { ON_STACK = WEFT_MANY_ON_STACK, CASES_MAX = 0xffff }; /* index and closed flag share a word */
+#define NONE (INT32_MIN + 1)                                /* of a look: no case can be done */
 
 typedef struct {
     weft__many many; /* the enabled channels */
     weft_case *cases;
-    size_t n;
+    uint32_t n;
     weft__waiter *waiters;
-    uint16_t *turn; /* the cases not looked at yet */
+    uint16_t *turn; /* more cases than ON_STACK: those not looked at yet */
+    bool pair;      /* two cases, and none of them a task's; a constant where it is compiled in */
 } selection;
 
-/* ---- cases ---- */
+/* ---- looking ---- */
 
-/* What a case that happened means for the caller. */
-static int outcome(weft_case *k, size_t index, bool closed) {
-    if (!closed) {
-        if (k->open) *k->open = true;
-        return (int)index;
-    }
-    if (k->op == WEFT_CASE_SEND || !k->open) return WEFT_ECLOSED;
-    *k->open = false;
-    return (int)index;
+WEFT_INLINE weft__lock *lock_of(const weft_case *k, bool tasks) {
+    return tasks && k->op == WEFT_CASE_TASK ? &k->task->lock : &k->chan->lock;
+}
+
+/* The decisive step of one case, under its lock: the result of a look, or NONE. `tasks`: some cases may be tasks'. */
+WEFT_INLINE int32_t try_locked(weft_case *k, uint32_t index, bool tasks, weft__block **wake) {
+    if (tasks && k->op == WEFT_CASE_TASK) return k->task->ended ? (int32_t)index : NONE;
+    weft_chan *c = k->chan;
+    bool small = c->elem <= WEFT_CHAN_SMALL;
+    int r = k->op == WEFT_CASE_RECV ? weft__chan_recv_locked(c, k->elem, wake, small)
+                                    : weft__chan_send_locked(c, k->elem, wake, small);
+    if (r == 0) return (int32_t)index;
+    if (r == WEFT_CHAN_WAIT) return NONE;
+    return (int32_t)(index | (r == WEFT_CHAN_AID ? WEFT_SELECT_AIDED : WEFT_SELECT_CLOSED));
+}
+
+WEFT_INLINE int32_t try_case(weft_case *k, uint32_t index, bool locked, bool tasks, weft__block **wake) {
+    if (unlikely(!k->chan)) return NONE;
+    if (locked) return try_locked(k, index, tasks, wake);
+    weft__lock_take(lock_of(k, tasks));
+    int32_t r = try_locked(k, index, tasks, wake);
+    weft__lock_leave(lock_of(k, tasks));
+    return r;
 }
 
 static uint32_t *random_of(weft__slot *s) {
@@ -35,109 +56,246 @@ static uint32_t *random_of(weft__slot *s) {
     return s ? &s->random : &seed;
 }
 
-/* Does the first case that can be done, in a random order: all that can be done are equally likely. False: none can. */
-static bool try_all(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
-    selection *s = weft__container(m, selection, many);
-    uint32_t *random = random_of(slot);
-    for (size_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
-    for (size_t i = 0; i < s->n; i++) {
-        size_t pick = i + weft__random(random) % (s->n - i), at = s->turn[pick];
-        s->turn[pick] = s->turn[i];
-        weft_case *k = &s->cases[at];
-        if (!k->chan) continue;
-        int r = k->op == WEFT_CASE_SEND ? weft__chan_send_locked(k->chan, k->elem, wake, false)
-                                        : weft__chan_recv_locked(k->chan, k->elem, wake, false);
-        if (r == WEFT_CHAN_WAIT) continue;
-        *result = outcome(k, at, r == WEFT_ECLOSED);
-        return true;
-    }
-    return false;
+/* In [0, n), without a division. */
+WEFT_INLINE uint32_t below(uint32_t *random, uint32_t n) {
+    return (uint32_t)(((uint64_t)weft__random(random) * n) >> 32);
 }
 
-static void queue_all(weft__many *m) {
+/* Does the first case that can be done, in a random order: all that can be done are equally likely. */
+WEFT_INLINE int32_t look_two(weft_case *cases, bool locked, uint32_t *random, weft__block **wake) {
+    uint32_t first = weft__random(random) >> 31;
+    int32_t r = try_case(&cases[first], first, locked, false, wake);
+    return r != NONE ? r : try_case(&cases[first ^ 1], first ^ 1, locked, false, wake);
+}
+
+/* Up to 16 cases; those that are left are the nibbles of a word. */
+WEFT_NOINLINE static int32_t look_few(weft_case *cases, uint32_t n, bool locked, uint32_t *random, weft__block **wake) {
+    uint64_t left = UINT64_C(0xfedcba9876543210);
+    for (; n; n--) {
+        uint32_t at = n > 1 ? 4 * below(random, n) : 0;
+        uint64_t index = left >> at & 15;
+        left ^= (index ^ (left >> 4 * (n - 1) & 15)) << at; /* the last one takes its place */
+        int32_t r = try_case(&cases[index], (uint32_t)index, locked, true, wake);
+        if (r != NONE) return r;
+    }
+    return NONE;
+}
+
+static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__block **wake) {
+    for (uint32_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
+    for (uint32_t n = s->n; n; n--) {
+        uint32_t at = below(random, n), index = s->turn[at];
+        s->turn[at] = s->turn[n - 1];
+        int32_t r = try_case(&s->cases[index], index, locked, true, wake);
+        if (r != NONE) return r;
+    }
+    return NONE;
+}
+
+/* ---- waiting ---- */
+
+WEFT_INLINE bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
-    for (size_t i = 0; i < s->n; i++) {
+    uint32_t *random = random_of(slot);
+    *result = s->pair            ? look_two(s->cases, true, random, wake)
+              : s->n <= ON_STACK ? look_few(s->cases, s->n, true, random, wake)
+                                 : look_many(s, true, random, wake);
+    return *result != NONE;
+}
+
+WEFT_INLINE weft__queue *queue_of(const weft_case *k, bool tasks) {
+    if (tasks && k->op == WEFT_CASE_TASK) return &k->task->joiners;
+    return k->op == WEFT_CASE_SEND ? &k->chan->senders : &k->chan->receivers;
+}
+
+WEFT_INLINE void queue_all(weft__many *m) {
+    selection *s = weft__container(m, selection, many);
+    for (uint32_t i = 0; i < s->n; i++) {
         weft_case *k = &s->cases[i];
         weft__waiter *x = &s->waiters[i];
         x->queue = NULL;
         if (!k->chan) continue;
         x->block = m->block;
         x->elem = k->elem;
-        x->index = (uint32_t)i;
+        x->index = i;
         x->many = true;
-        weft__queue_add(k->op == WEFT_CASE_SEND ? &k->chan->senders : &k->chan->receivers, x);
+        weft__queue_add(queue_of(k, !s->pair), x);
     }
 }
 
-/* The ones that did not win are still queued. */
-static void withdraw_all(weft__many *m) {
+WEFT_INLINE uint32_t index_of(int32_t result) {
+    return result < 0 ? UINT32_MAX : (uint32_t)result & CASES_MAX;
+}
+
+/* The ones that did not win are still queued, or have been passed over. */
+WEFT_INLINE void withdraw_all(weft__many *m, int32_t result) {
     selection *s = weft__container(m, selection, many);
-    for (size_t i = 0; i < s->n; i++) {
-        weft_chan *c = s->cases[i].chan;
-        if (!c) continue;
-        weft__lock_take(&c->lock);
+    uint32_t winner = index_of(result);
+    for (uint32_t i = 0; i < s->n; i++) {
+        weft_case *k = &s->cases[i];
+        if (!k->chan || i == winner) continue;
+        weft__lock *l = lock_of(k, !s->pair);
+        weft__lock_take(l);
         if (s->waiters[i].queue) weft__queue_remove(&s->waiters[i]);
-        weft__lock_leave(&c->lock);
+        weft__lock_leave(l);
     }
 }
 
-/* ---- the wait ---- */
+static const weft__many_kind kind = {WEFT_WAIT_SELECT, look_locked, queue_all, withdraw_all};
 
-static int settle(selection *s, int32_t result) {
-    if (result < 0) return result;
-    size_t index = (size_t)(result & CASES_MAX);
-    return outcome(&s->cases[index], index, result & WEFT_SELECT_CLOSED);
+/* Nothing could be done. The result of a look, or an error. */
+WEFT_INLINE int32_t wait_for_one(selection *s, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    uint32_t n = 0;
+    int result;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->cases[i].chan) s->many.order[n++] = lock_of(&s->cases[i], !s->pair);
+    s->many.block = b;
+    weft__many_sort(&s->many, n);
+    (void)weft__many_wait(&s->many, kind, deadline, &result, slot);
+    return result;
 }
 
-static int select_from(selection *s, weft_deadline deadline) {
+WEFT_INLINE int32_t wait_on_stack(weft_case *cases, uint32_t n, bool pair, weft__block *b, weft_deadline deadline,
+                                  weft__slot **slot) {
+    weft__waiter waiters[ON_STACK];
+    weft__lock *order[ON_STACK];
+    selection s = {.many = {.order = order}, .cases = cases, .n = n, .waiters = waiters, .pair = pair};
+    return wait_for_one(&s, b, deadline, slot);
+}
+static WEFT_NOINLINE int32_t wait_two(weft_case *cases, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    return wait_on_stack(cases, 2, true, b, deadline, slot);
+}
+static WEFT_NOINLINE int32_t wait_few(weft_case *cases, uint32_t n, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    return wait_on_stack(cases, n, false, b, deadline, slot);
+}
+
+/* ---- the select ---- */
+
+/* A case that can be done, but not under the lock alone; another may have been faster. */
+static WEFT_COLD int do_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index) {
+    weft_case *k = &cases[index];
+    int r = k->op == WEFT_CASE_SEND ? weft__chan_send_aided(k->chan, k->elem) : weft__chan_recv_aided(k->chan, k->elem);
+    if (r == WEFT_EAGAIN) return weft_selectv(cases, n, deadline);
+    if (k->open && (r == 0 || r == WEFT_ECLOSED)) {
+        *k->open = r == 0;
+        r = 0;
+    }
+    return r ? r : (int)index;
+}
+
+/* What a case that happened means for the caller. */
+WEFT_INLINE int outcome(weft_case *cases, size_t n, weft_deadline deadline, int32_t result, bool tasks) {
+    if (unlikely(result < 0)) return result;
+    uint32_t index = index_of(result);
+    weft_case *k = &cases[index];
+    if (unlikely(result & (WEFT_SELECT_CLOSED | WEFT_SELECT_AIDED))) {
+        if (result & WEFT_SELECT_AIDED) return do_aided(cases, n, deadline, index);
+        if (k->op == WEFT_CASE_SEND || !k->open) return WEFT_ECLOSED;
+        *k->open = false;
+    } else if (tasks && k->op == WEFT_CASE_TASK) {
+        int r = weft__handle_take(k->task);
+        if (k->elem) *(int *)k->elem = r;
+    } else if (k->open) {
+        *k->open = true;
+    }
+    return (int)index;
+}
+
+static int check(const weft_case *cases, size_t n, const weft__block *b) {
+    for (size_t i = 0; i < n; i++) {
+        if (!cases[i].chan) continue;
+        if (cases[i].op < WEFT_CASE_RECV || cases[i].op > WEFT_CASE_TASK) return WEFT_EINVAL;
+        if (cases[i].op == WEFT_CASE_TASK && b->home == &cases[i].task->scope) return WEFT_EDEADLOCK;
+    }
+    return 0;
+}
+
+/* Any number of cases. */
+static int32_t select_any(selection *s, weft_deadline deadline) {
     weft__slot *slot = weft__enter();
     if (slot) slot = weft__spend(slot);
-    weft__many *m = &s->many;
-    weft__block *b = m->block = weft__me(), *wake = NULL;
-    int result = weft__cancel_check(b);
+    weft__block *b = weft__me(), *wake = NULL;
+    int32_t result = check(s->cases, s->n, b);
+    if (!result) result = weft__cancel_check(b);
     if (!result) {
-        weft__many_lock(m);
-        bool done = s->n && try_all(m, slot, &result, &wake);
-        weft__many_unlock(m->order, m->locks);
+        uint32_t *random = random_of(slot);
+        result = s->turn ? look_many(s, false, random, &wake) : look_few(s->cases, s->n, false, random, &wake);
         if (wake) weft__resume(wake, slot);
-        if (!done && weft__many_wait(m, deadline, WEFT_WAIT_SELECT, &result, &slot)) result = settle(s, result);
+        if (result == NONE)
+            result = s->turn ? wait_for_one(s, b, deadline, &slot) : wait_few(s->cases, s->n, b, deadline, &slot);
     }
     if (slot) weft__leave();
     return result;
 }
 
-/* The enabled channels' locks. */
-static void sort(selection *s) {
-    size_t n = 0;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->cases[i].chan) s->many.order[n++] = &s->cases[i].chan->lock;
-    weft__many_sort(&s->many, n);
+static WEFT_NOINLINE int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
+    selection s = {.cases = cases, .n = (uint32_t)n};
+    return outcome(cases, n, deadline, select_any(&s, deadline), true);
 }
 
-static WEFT_COLD int select_many(selection *s, weft_deadline deadline) {
-    char *memory = weft__calloc(s->n, sizeof *s->waiters + sizeof *s->many.order + sizeof *s->turn);
-    if (!memory) return WEFT_ENOMEM;
-    s->waiters = (weft__waiter *)(void *)memory;
-    s->many.order = (weft__lock **)(void *)(memory + s->n * sizeof *s->waiters);
-    s->turn = (uint16_t *)(void *)(s->many.order + s->n);
-    sort(s);
-    int r = select_from(s, deadline);
-    weft__free(memory);
-    return r;
-}
-
-int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
+static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
+    selection s = {.cases = cases, .n = (uint32_t)n};
     if (n > CASES_MAX) return WEFT_EINVAL;
-    for (size_t i = 0; i < n; i++)
-        if (cases[i].chan && cases[i].op != WEFT_CASE_RECV && cases[i].op != WEFT_CASE_SEND) return WEFT_EINVAL;
-    selection s = {.many = {.look = try_all, .queue = queue_all, .withdraw = withdraw_all}, .cases = cases, .n = n};
-    if (n > ON_STACK) return select_many(&s, deadline);
-    weft__waiter waiters[ON_STACK];
-    weft__lock *order[ON_STACK];
-    uint16_t turn[ON_STACK];
-    s.waiters = waiters;
-    s.many.order = order;
-    s.turn = turn;
-    sort(&s);
-    return select_from(&s, deadline);
+    char *memory = weft__calloc(n, sizeof *s.waiters + sizeof *s.many.order + sizeof *s.turn);
+    if (!memory) return WEFT_ENOMEM;
+    s.waiters = (weft__waiter *)(void *)memory;
+    s.many.order = (weft__lock **)(void *)(s.waiters + n);
+    s.turn = (uint16_t *)(void *)(s.many.order + n);
+    int32_t result = select_any(&s, deadline);
+    weft__free(memory);
+    return outcome(cases, n, deadline, result, true);
+}
+
+/* Two sends or receives: WEFT_CASE_RECV and WEFT_CASE_SEND are 1 and 2. */
+WEFT_INLINE bool two_known(const weft_case *cases, size_t n) {
+    return n == 2 && (((unsigned)cases[0].op - 1) | ((unsigned)cases[1].op - 1)) <= 1;
+}
+
+/* Two such cases, in a task; the lock of the first one to be looked at is held. */
+static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t first, weft_deadline deadline, weft__slot *slot) {
+    weft__block *wake = NULL;
+    int32_t result = try_locked(&cases[first], first, false, &wake);
+    weft__lock_leave(&cases[first].chan->lock);
+    if (result == NONE) result = try_case(&cases[first ^ 1], first ^ 1, false, false, &wake);
+    if (result == NONE) {
+        result = wait_two(cases, &weft__cur(weft__self())->b, deadline, &slot);
+    } else if (wake) {
+        if (likely(weft__load(&wake->kind, relaxed) == WEFT_BLOCK_TASK))
+            weft__ready(slot, weft__container(wake, weft__task, b));
+        else
+            weft__resume(wake, slot);
+    }
+    (void)weft__spend(slot);
+    weft__leave();
+    return outcome(cases, 2, deadline, result, false);
+}
+
+static WEFT_NOINLINE int received_lump(weft_chan *c, const weft_case *k, int index, weft__slot *slot) {
+    (void)weft__chan_received_lump(c, slot);
+    if (k->open) *k->open = true;
+    return index;
+}
+
+/* The most common one is written out: two cases, and the first to be looked at can be received from a buffer. As in chan.c, every way out is
+ * a jump (measured: 131 -> 103 instructions). */
+int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
+    weft__worker *w;
+    weft__slot *slot;
+    if (unlikely(!two_known(cases, n) || !weft__enter_fast(&w, &slot)))
+        return n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
+    weft__block *b = &weft__cur(w)->b;
+    if (unlikely(weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed))) /* as in weft__cancel_check */
+        return select_few(cases, n, deadline);
+    uint32_t first = weft__random(&slot->random) >> 31;
+    weft_case *k = &cases[first];
+    weft_chan *c = k->chan;
+    if (unlikely(!c) || unlikely(!weft__lock_take_once(&c->lock))) return select_few(cases, n, deadline);
+    if (k->op != WEFT_CASE_RECV || c->count == 0 || c->senders.head || unlikely(c->elem > WEFT_CHAN_SMALL))
+        return select_two(cases, first, deadline, slot);
+    uint32_t next = weft__chan_get_uncounted(c, k->elem, true);
+    if (unlikely(weft__chan_lump(next))) return received_lump(c, k, (int)first, slot);
+    weft__lock_leave(&c->lock);
+    weft__leave_on(w);
+    if (k->open) *k->open = true;
+    return (int)first;
 }

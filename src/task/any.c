@@ -30,15 +30,17 @@ static void queue(weft__many *m) {
     }
 }
 
-static void withdraw(weft__many *m) {
+static void withdraw(weft__many *m, int32_t result) {
     choice *c = weft__container(m, choice, many);
     for (size_t i = 0; i < c->n; i++) {
-        if (!c->tasks[i]) continue;
+        if (!c->tasks[i] || (int32_t)i == result) continue;
         weft__lock_take(&c->tasks[i]->lock);
         if (c->waiters[i].queue) weft__queue_remove(&c->waiters[i]);
         weft__lock_leave(&c->tasks[i]->lock);
     }
 }
+
+static const weft__many_kind kind = {WEFT_WAIT_ANY, look, queue, withdraw};
 
 /* The locks in order. An error: nothing to wait for, or for oneself. */
 static int prepare(choice *c, weft__block *me) {
@@ -63,7 +65,7 @@ static int choose(choice *c, weft_deadline deadline) {
         weft__many_lock(m);
         bool done = look(m, s, &result, &wake);
         weft__many_unlock(m->order, m->locks);
-        if (!done) (void)weft__many_wait(m, deadline, WEFT_WAIT_ANY, &result, &s);
+        if (!done) (void)weft__many_wait(m, kind, deadline, &result, &s);
     }
     if (s) weft__leave();
     return result;
@@ -89,7 +91,7 @@ static int choose_few(choice *c, weft_deadline deadline) {
 
 int weft_task_any(weft_task **tasks, size_t n, size_t *which, int *result, weft_deadline deadline) {
     if (n > INT32_MAX) return WEFT_EINVAL;
-    choice c = {.many = {.look = look, .queue = queue, .withdraw = withdraw}, .tasks = tasks, .n = n};
+    choice c = {.tasks = tasks, .n = n};
     int at = n > WEFT_MANY_ON_STACK ? choose_many(&c, deadline) : choose_few(&c, deadline);
     if (at < 0) return at;
     int r = weft__handle_take(tasks[at]);

@@ -119,6 +119,49 @@ static int op_chan_new(void) {
 
 static weft_chan *ready, *silent; /* one with room for an element, one nobody uses */
 
+/* Each element that was accepted is there, in order; the others were refused. */
+static int op_chan_unlimited(void) {
+    weft_chan_opts o = {.kind = WEFT_CHAN_UNLIMITED, .name = "without a limit"};
+    weft_chan *c = weft_chan_new_opts(1000, &o);
+    if (!c) return WEFT_ENOMEM;
+    int v[250], error = 0, n = 0;
+    for (int i = 0; i < 30; i++) {
+        v[0] = n;
+        int rc = i % 2 ? weft_chan_send(c, v, WEFT_FOREVER)
+                       : weft_select(WEFT_FOREVER, weft_on_send(c, v), weft_on_recv(silent, v, NULL));
+        if (rc == 0)
+            n++;
+        else
+            error = rc;
+    }
+    CHECK_EQ(weft_chan_len(c), (size_t)n);
+    for (int i = 0; i < n; i++) {
+        CHECK_EQ(weft_chan_recv(c, v, WEFT_FOREVER), 0);
+        CHECK_EQ(v[0], i);
+    }
+    weft_chan_unref(c);
+    return error;
+}
+
+static int undelivered;
+static void count_undelivered(void *elem, void *arg) {
+    (void)elem, (void)arg;
+    undelivered++;
+}
+
+static int op_chan_latest(void) {
+    weft_chan_opts o = {.kind = WEFT_CHAN_LATEST, .capacity = 2, .on_undelivered = count_undelivered};
+    weft_chan *c = weft_chan_new_opts(1000, &o);
+    if (!c) return WEFT_ENOMEM;
+    int v[250] = {0}, n = 0;
+    undelivered = 0;
+    for (int i = 0; i < 5; i++) n += weft_chan_send(c, v, WEFT_FOREVER) == 0;
+    CHECK_EQ(n, 5); /* the room for the one that gives way has been there from the beginning */
+    weft_chan_unref(c);
+    CHECK_EQ(undelivered, 5);
+    return 0;
+}
+
 static int select_among(int n, weft_deadline deadline) {
     weft_case k[64];
     int v = 3;
@@ -135,6 +178,8 @@ static int select_among(int n, weft_deadline deadline) {
 static int op_select_32(void) { return select_among(32, WEFT_FOREVER); }
 
 static int op_select_64_parked(void) { return select_among(64, weft_after(50 * WEFT_US)); }
+
+static int op_select_16_parked(void) { return select_among(16, weft_after(50 * WEFT_US)); }
 
 static int op_select_few(void) { return select_among(4, WEFT_FOREVER); }
 
@@ -329,6 +374,9 @@ static const struct {
     {"go_copy", op_go_copy, true},
     {"task_start", op_task_start, true},
     {"chan_new", op_chan_new, true},
+    {"an unlimited channel", op_chan_unlimited, true},
+    {"a channel of the latest", op_chan_latest, true},
+    {"select of 16, parked", op_select_16_parked, false},
     {"select of 32", op_select_32, true},
     {"select of 64, parked", op_select_64_parked, true},
     {"select of 4", op_select_few, false},
@@ -363,7 +411,8 @@ static void run_op(size_t i, bool sticky) {
 
 /* A plain thread that waits while every call fails would be interrupted for ever; the kernel does not do that. */
 static bool waits_while_armed(op *fn) {
-    return fn == op_waits || fn == op_select_64_parked || fn == op_limit || fn == op_task_any || fn == op_parallel_for;
+    return fn == op_waits || fn == op_select_64_parked || fn == op_select_16_parked || fn == op_limit || fn == op_task_any ||
+           fn == op_parallel_for;
 }
 
 static void run_all(bool in_task) {

@@ -11,13 +11,14 @@
  *                  also looks, under the lock, whether the waiter is shielded: then nothing
  *     resumed      wait_lock = none; stops the timer
  * MULTI wait (select; sleep is a select over nothing).  One CAS on `state` arbitrates:
- *     waiter       entry check; [arm timer]; state = PARKING; lock all; FENCE; cancelled? ready? fired? -> state = RUNNING
+ *     waiter       entry check; with -DLOOK each case once, under its own lock; [arm timer]; state = PARKING; lock all; FENCE;
+ *                  cancelled? ready? fired? -> state = RUNNING
  *                  else one waiter record per channel, leave the stack with the locks held
  *     next context state = PARKED, then unlock all
  *     claimer      under c's lock: dequeue, CAS(state, PARKED, CLAIMED): won = serve it, lost = drop the record
  *     interrupter  PARKING: wait;  PARKED: CAS to CLAIMED, result, make ready;  else nothing.  A canceller looks after the
  *                  CAS whether the waiter is shielded: then the result is AGAIN, and the waiter begins the wait anew
- *     resumed      withdraws the remaining records under each channel's lock, state = RUNNING, stops the timer
+ *     resumed      withdraws the records that the winner has not taken, each under its channel's lock, state = RUNNING, stops the timer
  * holder           (-DHOLD) keeps a parked waiter from being resumed, without ending its wait: single: the lock of wait_lock, then
  *                  queued && wait_lock == w; multi: CAS(state, PARKED, HELD), later HELD -> PARKED.  Whoever finds HELD waits
  * timer            under the wheel's lock: fired = 1; FENCE; then interrupts; stopping takes that lock
@@ -49,6 +50,7 @@
  *   M_NOCAS         claimer of a select without the CAS      M_UNLOCKBEFOREPARKED  post-switch action in wrong order
  *   M_CLAIMPARKING  interrupter does not wait in PARKING     M_POSTREADS    frame read after the last unlock
  *   M_NOWITHDRAW    loser records stay queued                M_LOOKEARLY    shield looked at before the claim
+ *   M_WITHDRAWUNLOCKED  they are taken off without the lock
  *   M_HELDLOST      claimer of a select takes HELD for lost  M_HELDGONE     interrupter takes HELD for ended
  *   M_HOLDUNLOCKED  holder of a single wait without the lock
  *   M_PUTBACK       a wait claimed for nothing is PARKED again instead of begun anew
@@ -236,6 +238,25 @@ inline try_case(c, x) {
         fi
      :: else fi }
 
+/* A case before the select waits, under its own lock alone. */
+inline look(c, x) {
+  if :: res == R_NONE ->
+        lock(me, c);
+        try_case(c, x);
+        unlock(c);
+        if :: p != NOBODY -> make_ready(p) :: else fi
+     :: else fi }
+/* The record of a select that has been resumed.  Who won it has taken its own off, after the next context had left that channel's lock. */
+inline withdraw(c) {
+  if :: (res == R_OK || res == R_CLOSED) && which[me] == c -> skip
+     :: else ->
+#ifdef M_WITHDRAWUNLOCKED
+        REC(c,me) = 0
+#else
+        lock(me, c); REC(c,me) = 0; unlock(c)
+#endif
+  fi }
+
 /* Who has a deadline, and whether there is a canceller.  One way to end a wait must not mend the loss of another, so
  * the scenarios run with both, -DCANCEL_ONLY, -DTIMERS_ONLY, and -DALONE: only the partners and closers. */
 #if defined(ALONE) || defined(CANCEL_ONLY)
@@ -306,6 +327,12 @@ single_out:
   goto done;
 
 multi:
+#ifdef LOOK
+  if :: skip; look(c, d); look(c2, d2)
+     :: skip; look(c2, d2); look(c, d)
+  fi;
+  if :: res != R_NONE -> goto done :: else fi;
+#endif
 #ifdef M_ARMPARKING
   STORE(me, A_ST, PARKING);
   arm();
@@ -336,8 +363,7 @@ multi_again:
   atomic { assert(DRAINED(me)); onstack[me] = 0; post_req[me] = 1 }
   atomic { ready[me] -> ready[me] = 0; assert(!holding[me]); onstack[me] = 1; res = result[me]; assert(won[me]) }
 #ifndef M_NOWITHDRAW
-  lock(me, c);  REC(c,me) = 0;  unlock(c);
-  lock(me, c2); REC(c2,me) = 0; unlock(c2);
+  withdraw(c); withdraw(c2);
 #endif
   STORE(me, A_ST, RUNNING);
 #ifndef M_ARMPARKING

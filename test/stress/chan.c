@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Channels under everything at once: sends, receives and selects with and without deadlines, from tasks and plain threads,
+/* Channels of all kinds under everything at once: sends, receives and selects with and without deadlines, from tasks and plain threads,
  * while channels are closed and scopes cancelled. Every element has a number; whoever was told that it was sent, was told the
- * truth, and it was received exactly once; nobody else received anything. */
+ * truth, and it was received exactly once, or handed over as undelivered, once; nobody else received anything. */
 #include <sched.h>
 
 #include "api/common.h"
 
 enum { CHANNELS = 4, ELEMENTS = 20000, TASKS = 12, THREADS = 2 };
 
+/* Small ones take the fast paths; of large ones a block of an unlimited channel holds a few only. */
+struct elem {
+    int v;
+    char pad[1020];
+};
+
 static struct round {
     weft_chan *c[CHANNELS];
+    size_t size;     /* of an element */
     atomic_int next; /* the next element's number */
     atomic_uchar sent[ELEMENTS], seen[ELEMENTS];
     uint64_t seed;
@@ -23,6 +30,16 @@ static uint64_t actor_seed(int who) {
 static void saw(int v) {
     CHECK(v >= 0 && v < ELEMENTS);
     CHECK_EQ(atomic_fetch_add(&r.seen[v], 1), 0);
+}
+
+static void saw_elem(const struct elem *e) {
+    saw(e->v);
+    CHECK_EQ(e->pad[r.size - sizeof e->v - 1], (char)e->v);
+}
+
+static void undelivered(void *elem, void *arg) {
+    (void)arg;
+    saw_elem(elem);
 }
 
 static weft_deadline random_deadline(uint64_t *rnd) {
@@ -56,17 +73,20 @@ static void check_result(int rc) {
 static int send_something(uint64_t *rnd) {
     int v = atomic_fetch_add(&r.next, 1);
     if (v >= ELEMENTS) return WEFT_ECLOSED; /* the round is over for senders */
-    int rc = weft_chan_send(r.c[test_below(rnd, CHANNELS)], &v, random_deadline(rnd));
+    struct elem e = {.v = v};
+    e.pad[r.size - sizeof v - 1] = (char)v;
+    int rc = weft_chan_send(r.c[test_below(rnd, CHANNELS)], &e, random_deadline(rnd));
     if (rc == 0) atomic_store(&r.sent[v], 1);
     return rc;
 }
 
 static int recv_something(uint64_t *rnd) {
-    int v = -1, rc = weft_chan_recv(r.c[test_below(rnd, CHANNELS)], &v, random_deadline(rnd));
+    struct elem e = {.v = -1};
+    int rc = weft_chan_recv(r.c[test_below(rnd, CHANNELS)], &e, random_deadline(rnd));
     if (rc == 0)
-        saw(v);
+        saw_elem(&e);
     else
-        CHECK_EQ(v, -1);
+        CHECK_EQ(e.v, -1);
     return rc;
 }
 
@@ -74,25 +94,27 @@ static int recv_something(uint64_t *rnd) {
 static int select_something(uint64_t *rnd) {
     enum { MOST = 20 };
     weft_case k[MOST];
-    int v[MOST], n = 1 + (int)test_below(rnd, test_below(rnd, 8) ? 4 : MOST);
+    struct elem e[MOST];
+    int n = 1 + (int)test_below(rnd, test_below(rnd, 8) ? 4 : MOST);
     bool open[MOST], sends[MOST];
     for (int i = 0; i < n; i++) {
         weft_chan *c = i == 0 || test_below(rnd, 10) ? r.c[test_below(rnd, CHANNELS)] : NULL; /* not all disabled */
         sends[i] = test_below(rnd, 2);
-        v[i] = sends[i] ? atomic_fetch_add(&r.next, 1) : -1;
-        if (v[i] >= ELEMENTS) return WEFT_ECLOSED;
+        e[i].v = sends[i] ? atomic_fetch_add(&r.next, 1) : -1;
+        e[i].pad[r.size - sizeof e[i].v - 1] = (char)e[i].v;
+        if (e[i].v >= ELEMENTS) return WEFT_ECLOSED;
         open[i] = false;
-        k[i] = sends[i] ? weft_on_send(c, &v[i]) : weft_on_recv(c, &v[i], test_below(rnd, 2) ? &open[i] : NULL);
+        k[i] = sends[i] ? weft_on_send(c, &e[i]) : weft_on_recv(c, &e[i], test_below(rnd, 2) ? &open[i] : NULL);
     }
     int hit = weft_selectv(k, (size_t)n, random_deadline(rnd));
     CHECK_LT(hit, n);
     for (int i = 0; i < n; i++)
-        if (!sends[i] && (i != hit || (k[i].open && !open[i]))) CHECK_EQ(v[i], -1);
+        if (!sends[i] && (i != hit || (k[i].open && !open[i]))) CHECK_EQ(e[i].v, -1);
     if (hit < 0) return hit;
     if (sends[hit])
-        atomic_store(&r.sent[v[hit]], 1);
+        atomic_store(&r.sent[e[hit].v], 1);
     else if (!k[hit].open || open[hit])
-        saw(v[hit]);
+        saw_elem(&e[hit]);
     else
         return WEFT_ECLOSED;
     return 0;
@@ -135,11 +157,15 @@ static int break_things(uint64_t *rnd, weft_scope *some) {
 
 static void check_elements(void) {
     for (int i = 0; i < CHANNELS; i++) {
-        int v = -1;
-        while (weft_chan_try_recv(r.c[i], &v) == 0) /* what was sent and nobody has taken */
-            saw(v);
-        CHECK_EQ(weft_chan_try_recv(r.c[i], &v), WEFT_ECLOSED);
-        weft_chan_unref(r.c[i]);
+        struct elem e;
+        weft_chan_stats s;
+        while (i % 2 && weft_chan_try_recv(r.c[i], &e) == 0) /* what was sent and nobody has taken */
+            saw_elem(&e);
+        if (i % 2) CHECK_EQ(weft_chan_try_recv(r.c[i], &e), WEFT_ECLOSED);
+        weft_chan_stats_get(r.c[i], &s);
+        CHECK_EQ(s.sent, s.received + s.undelivered + s.len);
+        CHECK_EQ(s.send_waiting + s.recv_waiting, 0);
+        weft_chan_unref(r.c[i]); /* the others' elements are undelivered */
     }
     for (int i = 0; i < ELEMENTS; i++)
         CHECK_MSG(atomic_load(&r.sent[i]) == atomic_load(&r.seen[i]), "element %d: sent %d, received %d", i,
@@ -152,8 +178,12 @@ static int one_round(void *arg) {
     weft_scope some, rest;
     memset(&r, 0, sizeof r);
     r.seed = test_random_from(&rnd);
+    r.size = test_below(&rnd, 2) ? 12 : sizeof(struct elem);
     for (int i = 0; i < CHANNELS; i++) {
-        r.c[i] = weft_chan_new(sizeof(int), test_below(&rnd, 2) ? test_below(&rnd, 5) : 0);
+        weft_chan_opts o = {.kind = test_below(&rnd, 4) ? WEFT_CHAN_BUFFERED : (int)test_below(&rnd, 3),
+                            .capacity = test_below(&rnd, 2) ? test_below(&rnd, 5) : 0,
+                            .on_undelivered = undelivered};
+        r.c[i] = weft_chan_new_opts(r.size, &o);
         CHECK(r.c[i]);
     }
     weft_scope_begin(&rest, NULL);
