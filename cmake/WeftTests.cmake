@@ -145,7 +145,7 @@ weft_add_script(headers.compile_alone_as_cxx17_with_clang tree 60 ${tools}/check
 foreach(way "c11_with_gcc;gcc;c11" "c11_with_clang;clang;c11" "cxx17_with_gcc;g++;c++17" "cxx17_with_clang;clang++;c++17")
   list(GET way 0 how)
   list(SUBLIST way 1 2 way)
-  weft_add_script(typed.wrong_types_and_ends_do_not_compile_as_${how} tree 120 ${tools}/check-typed refused ${way})
+  weft_add_script(typed.wrong_types_and_ends_do_not_compile_as_${how} tree 180 ${tools}/check-typed refused ${way})
   weft_add_script(typed.the_instructions_are_those_of_untyped_channels_as_${how} tree 60 ${tools}/check-typed same ${way})
 endforeach()
 weft_add_script(docs.code_compiles tree 120 ${tools}/check-docs code)
