@@ -266,7 +266,9 @@ class scope_options {
 /* A scope that ends with its block, at the latest. If an exception leaves the block, its children are cancelled first. */
 class scope {
   public:
-    scope() : scope(scope_options()) {}
+    scope() {
+        weft_scope_begin(&s_, nullptr);
+    }
     explicit scope(const weft_scope_opts &opts) {
         weft_scope_begin(&s_, &opts);
     }
