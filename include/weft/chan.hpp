@@ -189,9 +189,6 @@ template <class T>
 class handle {
     static_assert(std::is_object_v<T> && !std::is_array_v<T> && !std::is_const_v<T>,
                   "not sendable: elements are objects, no arrays (std::array), no references, not const");
-    static_assert(sendable<T>::value, "not sendable: it must stay where it is; send a pointer to it");
-    static_assert(std::is_trivially_copyable_v<T> || std::is_nothrow_move_constructible_v<T>,
-                  "not sendable: elements are moved, and that must not throw; send a std::unique_ptr to it");
 
   public:
     explicit operator bool() const noexcept {
@@ -244,9 +241,6 @@ class result {
     }
     T *operator->() noexcept {
         return std::addressof(*v_);
-    }
-    std::optional<T> &&optional() &&noexcept {
-        return std::move(v_);
     }
 
   private:
@@ -437,7 +431,11 @@ class chan : public detail::handle<T>, public detail::sends<T, chan<T>>, public 
     using detail::receives<T, chan<T>>::end;
 
   private:
+    /* The element is looked at here, and not with the class: it may have ends of its own channel. */
     static std::shared_ptr<weft_chan> make(std::size_t capacity) {
+        static_assert(sendable<T>::value, "not sendable: it must stay where it is; send a pointer to it");
+        static_assert(std::is_trivially_copyable_v<T> || std::is_nothrow_move_constructible_v<T>,
+                      "not sendable: elements are moved, and that must not throw; send a std::unique_ptr to it");
         weft_chan *c = weft_chan_new(detail::incoming<T>::size, capacity);
         if (!c) detail::no_memory();
         return std::shared_ptr<weft_chan>(c, detail::last_reference<T>());

@@ -156,6 +156,11 @@ struct no_default {
     int value;
 };
 
+struct message { /* has an end of its own channel */
+    int value;
+    weft::sender<message> back;
+};
+
 struct awkward { /* & is overloaded */
     int value;
     int operator&() const { return -1; }
@@ -239,6 +244,16 @@ TEST(hpp_chan, ends_are_elements_of_other_channels) {
         CHECK_EQ(*reply.recv(), 42);
         requests.close();
         CHECK_EQ(s.join(), 0);
+    });
+}
+
+TEST(hpp_chan, an_element_may_have_ends_of_its_own_channel) {
+    on_each([] {
+        weft::chan<message> there(1), back(1);
+        CHECK_EQ(there.send(message{5, back}), 0);
+        auto m = there.recv();
+        CHECK_EQ(m->back.send(message{m->value + 1, {}}), 0);
+        CHECK_EQ(back.recv()->value, 6);
     });
 }
 
