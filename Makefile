@@ -40,7 +40,7 @@ reference:
 	@tools/man index >docs/reference/README.md
 
 format:
-	@find include src test bench examples -name '*.[ch]' -exec clang-format -i {} +
+	@find include src test bench examples \( -name '*.[ch]' -o -name '*.hpp' \) -exec clang-format -i {} +
 
 clean:
 	@rm -rf $(BUILD)

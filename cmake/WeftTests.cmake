@@ -104,7 +104,7 @@ endif()
 function(weft_add_script test label seconds)
   add_test(NAME ${test} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77 ENVIRONMENT
-                       "WEFT_SOURCE=${PROJECT_SOURCE_DIR};WEFT_BUILD=${PROJECT_BINARY_DIR};WEFT_CC=${CMAKE_C_COMPILER}")
+                       "WEFT_SOURCE=${PROJECT_SOURCE_DIR};WEFT_BUILD=${PROJECT_BINARY_DIR};WEFT_CC=${CMAKE_C_COMPILER};WEFT_CXX=${CMAKE_CXX_COMPILER}")
 endfunction()
 
 # The take-over stress with one part of the protocol left out: each of these programs must fail.
@@ -149,9 +149,18 @@ weft_add_script(headers.compile_alone_as_c11_with_clang tree 60 ${tools}/check-h
 weft_add_script(headers.compile_alone_as_cxx17_with_gcc tree 60 ${tools}/check-headers g++ c++17)
 weft_add_script(headers.compile_alone_as_cxx17_with_clang tree 60 ${tools}/check-headers clang++ c++17)
 weft_add_script(guards.unguarded_access_does_not_compile tree 60 ${tools}/check-guards)
+# Name of the test, compiler, standard.
+foreach(way "c11_with_gcc;gcc;c11" "c11_with_clang;clang;c11" "cxx17_with_gcc;g++;c++17" "cxx17_with_clang;clang++;c++17")
+  list(GET way 0 how)
+  list(SUBLIST way 1 2 way)
+  weft_add_script(typed.wrong_types_and_ends_do_not_compile_as_${how} tree 180 ${tools}/check-typed refused ${way})
+  weft_add_script(typed.the_instructions_are_those_of_untyped_channels_as_${how} tree 60 ${tools}/check-typed same ${way})
+endforeach()
 weft_add_script(docs.code_compiles tree 120 ${tools}/check-docs code)
+weft_add_script(docs.code_in_cxx_compiles tree 120 ${tools}/check-docs cpp)
 weft_add_script(docs.settings_are_those_of_the_code tree 30 ${tools}/check-config)
 weft_add_script(docs.the_tutorials_programs_print_what_it_says tree 120 ${tools}/check-docs tutorial)
+weft_add_script(docs.the_combinators_print_what_their_page_says tree 120 ${tools}/check-docs combinators)
 weft_add_script(docs.every_exported_function_has_a_man_page tree 30 ${tools}/check-man exported)
 weft_add_script(docs.a_function_without_a_comment_is_found tree 30 ${tools}/check-man uncommented)
 weft_add_script(docs.man_pages_have_no_warnings tree 60 ${tools}/check-man warnings)

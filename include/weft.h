@@ -13,6 +13,7 @@
 #include <weft/scope.h>
 #include <weft/chan.h>
 #include <weft/select.h>
+#include <weft/typed.h>
 #include <weft/time.h>
 #include <weft/sync.h>
 #include <weft/ticket.h>

@@ -3,7 +3,8 @@
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
-#include <weft.h>
+#include <string>
+#include <weft.hpp>
 
 struct args {
     weft_chan *out;
@@ -27,7 +28,29 @@ static int throws(void *arg) {
     throw std::runtime_error("enough");
 }
 
+// The same by the layer for C++.
+static int layer() {
+    weft::chan<std::string> c(2);
+    weft::scope s;
+    std::string all;
+    s.spawn([&c] {
+        for (const char *word : {"warp", " and ", "weft"}) c.send(word);
+        c.close();
+    });
+    for (std::string &word : c) all += word;
+    int rc = s.join();
+    try {
+        weft::scope failing;
+        failing.spawn([] { throw std::runtime_error("given back"); });
+        failing.join();
+        return 1;
+    } catch (const std::runtime_error &e) {
+        return rc == 0 && all == "warp and weft" && e.what() == std::string("given back") ? 0 : 1;
+    }
+}
+
 static int app(void *) {
+    if (layer() != 0) return 1;
     int gone = 0;
     weft_panic_info info;
     if (weft_try(throws, &gone, &info) != WEFT_EPANIC || gone != 1 || !std::strstr(info.message, "enough")) return 1;

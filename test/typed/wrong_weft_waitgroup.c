@@ -1,0 +1,4 @@
+/* SPDX-License-Identifier: MIT */
+/* expect: struct weft_waitgroup is not sendable: it must stay where it is */
+#include <weft.h>
+WEFT_CHAN_TYPE(elements, struct weft_waitgroup);
