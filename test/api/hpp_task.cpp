@@ -64,11 +64,12 @@ void refused() {
 
 void codes() {
     weft::scope s;
-    CHECK_EQ(s.spawn([] { return -EIO; }), 0);
     CHECK_EQ(s.spawn(sleeps_until_cancelled), 0);
+    CHECK_EQ(s.spawn([] { return -EIO; }), 0); /* behind it, spawns may be refused */
     CHECK_EQ(s.join(), -EIO);
     weft::scope timed(weft::scope_options().within(1ms));
-    CHECK_EQ(timed.spawn(sleeps_until_cancelled), 0);
+    int spawned = timed.spawn(sleeps_until_cancelled); /* maybe too late already */
+    CHECK(spawned == 0 || spawned == WEFT_ECANCELED);
     CHECK_EQ(timed.join(), WEFT_ETIMEDOUT);
     weft::scope results(weft::scope_options().results().keep_going().limit(1));
     int r = 0;
@@ -251,7 +252,7 @@ void guards() {
     s.cancel();
     CHECK_EQ(weft::sleep(1us), WEFT_ECANCELED);
     {
-        weft::shield up(10s);
+        weft::shield up(weft::forever);
         CHECK(bool(up));
         CHECK_EQ(weft::sleep(1us), 0);
     }
