@@ -207,9 +207,9 @@ static int cancelled(void *arg) {
         weft_scope s;
         reset();
         k->close();
+        if (k->close == barrier_close) CHECK_EQ(weft_barrier_init(&barrier, 4), 0); /* three are too few */
         weft_scope_begin(&s, NULL);
         for (int i = 0; i < 3; i++) CHECK_EQ(weft_spawn(&s, wait_for_it, (void *)(uintptr_t)k), 0);
-        if (k->close == barrier_close) weft_barrier_init(&barrier, 4);
         task_wait_parked(&here, 3);
         weft_scope_cancel(&s);
         task_wait(&done, 3);
