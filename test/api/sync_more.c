@@ -397,10 +397,13 @@ TEST(barrier, misuse_is_told) { CHECK_DIES(not_initialised, "was not initialised
 
 /* ---- locks held across a wait ---- */
 
+/* Longer and longer: on a slow machine the first deadlines pass before there is anything to wait for. */
+#define EACH_DURATION(d) for (int64_t d = 10 * WEFT_US; d < WEFT_SECOND; d *= 10)
+
 static int sleep_with_lock(void *arg) {
     (void)arg;
     weft_mutex_lock(&m);
-    for (int i = 0; i < 3; i++) weft_sleep_for(WEFT_US);
+    EACH_DURATION(d) weft_sleep_for(d);
     weft_mutex_unlock(&m);
     return 0;
 }
@@ -410,7 +413,7 @@ static int recv_with_lock(void *arg) {
     (void)arg;
     weft_chan *ch = weft_chan_new(sizeof v, 0);
     weft_rwlock_rdlock(&rw);
-    weft_chan_recv(ch, &v, weft_after(WEFT_MS));
+    EACH_DURATION(d) weft_chan_recv(ch, &v, weft_after(d));
     weft_rwlock_rdunlock(&rw);
     weft_chan_unref(ch);
     return 0;

@@ -190,7 +190,7 @@ static int scope_deadlines(void *arg) {
         k->close();
         weft_scope_begin(&s, &(weft_scope_opts){.deadline = weft_after(WEFT_MS)});
         int rc = weft_spawn(&s, wait_for_it, (void *)(uintptr_t)k); /* refused if the deadline has passed already */
-        CHECK_EQ(weft_scope_end(&s), rc ? rc : WEFT_ETIMEDOUT);
+        CHECK_EQ(weft_scope_end(&s), WEFT_ETIMEDOUT);
         if (!rc) CHECK_MSG(atomic_load(&result) == WEFT_ECANCELED, "%s: %d", k->name, atomic_load(&result));
         if (k->close == barrier_close) continue; /* nobody comes whom it could meet */
         k->serve();
@@ -207,9 +207,9 @@ static int cancelled(void *arg) {
         weft_scope s;
         reset();
         k->close();
+        if (k->close == barrier_close) CHECK_EQ(weft_barrier_init(&barrier, 4), 0); /* three are too few */
         weft_scope_begin(&s, NULL);
         for (int i = 0; i < 3; i++) CHECK_EQ(weft_spawn(&s, wait_for_it, (void *)(uintptr_t)k), 0);
-        if (k->close == barrier_close) weft_barrier_init(&barrier, 4);
         task_wait_parked(&here, 3);
         weft_scope_cancel(&s);
         task_wait(&done, 3);
@@ -315,6 +315,7 @@ TEST(sync_waits, a_timers_function_that_would_wait_is_told) {
     CHECK_DIES_ARG(run_with_all_held, (&(struct timed){lock_in_timer, NULL}), sentence);
     CHECK_DIES_ARG(run_with_all_held, (&(struct timed){read_in_timer, NULL}), sentence);
     CHECK_DIES_ARG(run_with_all_held, (&(struct timed){once_in_timer, NULL}), sentence);
+    if (test_slow_tools() >= 50) return; /* they are in other tests under valgrind */
     EACH_KIND(k) CHECK_DIES_ARG(run_with_all_held, (&(struct timed){kind_in_timer, (void *)(uintptr_t)k}), sentence);
 }
 
