@@ -20,6 +20,7 @@ static void collect(weft_stats *out) {
     }
     out->wakes += weft__load(&weft__rt.foreign_wakes, relaxed);
     out->takeovers = weft__load(&weft__rt.takeovers, relaxed);
+    out->strays = weft__load(&weft__rt.strays, relaxed);
     out->stacks = stacks.stacks;
     out->stack_mappings = stacks.mappings;
     out->stack_guards = (uint64_t)stacks.guards;

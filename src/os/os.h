@@ -72,6 +72,14 @@ void weft__nap(int64_t ns);
 int64_t weft__os_now(void);         /* CLOCK_MONOTONIC */
 int64_t weft__os_thread_time(void); /* CPU time of the calling thread: some tenths of a microsecond to ask for */
 
+/* The kernel's number of the calling thread. */
+int weft__thread_id(void);
+/* The thread of this process sleeps in the kernel: it neither runs nor waits for a CPU. False also if that cannot be told. */
+bool weft__thread_blocked(int tid);
+/* How long the kernel lets the thread run before others of the same priority (Linux 6.12, from 0.1 to 100 ms); what it starts does not inherit
+ * that. Best effort, and needs no rights. */
+void weft__thread_slice(int tid, int64_t ns);
+
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int weft__cpu_count(void);
 /* What the cgroups named in the file `self` (/proc/self/cgroup) allow, with their tree at `root` (/sys/fs/cgroup): CPUs,

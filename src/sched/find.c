@@ -17,6 +17,8 @@ enum {
     MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
 };
+#define NAP_YOUNG (100 * WEFT_US)
+#define NAP_HELD WEFT_MS
 
 /* ---- stealing ---- */
 
@@ -64,7 +66,7 @@ static weft__work steal_from(weft__slot *s, weft__slot *v, bool *young) {
         weft__task *t = weft__ring_steal(s, v);
         if (t) return weft__work_task(t);
     }
-    if (fresh_waits(&a, &b)) {
+    if (fresh_waits(&a, &b) && !weft__fresh_held()) {
         weft__fresh *f = weft__deque_steal(v);
         if (f) {
             weft__store(&s->steals, weft__load(&s->steals, relaxed) + 1, relaxed); /* a counter */
@@ -244,11 +246,14 @@ weft__work weft__find_work(weft__worker *w) {
             if ((k = search(w, s, &young))) return found(w, s, k);
             if (timer_soon(s)) continue;
             if (young && !weft__lane_waits(WEFT_LANE_LOW)) {
-                weft__idle_nap(w);
+                weft__idle_nap(w, NAP_YOUNG);
                 continue;
             }
         }
         if ((k = weft__lane_take(WEFT_LANE_LOW))) return found(w, s, k);
-        s = weft__idle(w);
+        if (unlikely(weft__fresh_held()) && weft__idle_work_waits(s, 1))
+            weft__idle_nap(w, NAP_HELD);
+        else
+            s = weft__idle(w);
     }
 }

@@ -10,8 +10,8 @@
  *     producer  puts the work on its queue; light barrier; looks at `idle` and `searching`
  * Either the producer sees an idle slot without a searcher, and wakes somebody, or the worker sees the work. test/model/idle.pml.
  *
- * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 100 us and
- * doubling to 4 ms, to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle
+ * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and
+ * doubling to 4 ms (watch.c), to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle
  * it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
  * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too.
  * Once after everything has become idle, or now and then beside others, it looks at the stacks (trim.c).
@@ -41,9 +41,8 @@
 #include "time/clock.h"
 
 enum {
-    NAP_FIRST = 100 * 1000,    /* ns */
+    NAP_FIRST = 50 * 1000,     /* ns */
     NAP_MAX = 4 * 1000 * 1000, /* ns */
-    NAP_YOUNG = 100 * 1000,    /* ns */
     QUIET_NAPS = 2,            /* naps after everything has become idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
@@ -54,6 +53,7 @@ static struct {
     weft__lock lock;
     weft__slot *slots;     /* idle slots */
     weft__worker *workers; /* idle workers, the last to sleep first */
+    int sleeping;          /* how many */
     weft__worker *sentry;
     int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;       /* the sentry does not nap */
@@ -88,6 +88,7 @@ static void worker_push(weft__worker *w) {
     w->idle_prev = &idle.workers;
     if (idle.workers) idle.workers->idle_prev = &w->idle_next;
     idle.workers = w;
+    idle.sleeping++;
     idle.starting = false;
 }
 
@@ -102,6 +103,7 @@ static void worker_remove(weft__worker *w) {
     *w->idle_prev = w->idle_next;
     if (w->idle_next) w->idle_next->idle_prev = w->idle_prev;
     w->idle_prev = NULL;
+    idle.sleeping--;
     w->was_sentry = idle.sentry == w;
     if (w->was_sentry) idle.sentry = NULL;
 }
@@ -166,11 +168,16 @@ static bool may_start(void) {
     return idle.retry == 0 || weft__os_now() >= idle.retry;
 }
 
-/* Nobody sleeps, so nobody watches over the slots, idle or busy: a spare worker is to be started, after the lock is left. Under the lock. */
-static bool unwatched(void) {
-    if (idle.workers || idle.starting || !may_start()) return false;
+/* Fewer than that sleep: a spare worker is to be started, after the lock is left. Under the lock. */
+static bool fewer(int than) {
+    if (idle.sleeping >= than || idle.starting || !may_start()) return false;
     idle.starting = true;
     return true;
+}
+
+/* Nobody sleeps, so nobody watches over the slots, idle or busy. As above. */
+static bool unwatched(void) {
+    return fewer(1);
 }
 
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
@@ -236,6 +243,13 @@ void weft__wake_one(weft__slot *by) {
     if (p.spare) start_spare();
 }
 
+static void kick_sentry(void) {
+    weft__lock_take(&idle.lock);
+    weft__worker *w = idle.sentry;
+    weft__lock_leave(&idle.lock);
+    if (w) weft__worker_kick(w);
+}
+
 void weft__work_injected(void) {
     atomic_thread_fence(memory_order_seq_cst); /* the work before the look; pairs with the heavy barrier in weft__idle */
     if (weft__load(&weft__rt.searching, relaxed)) return;
@@ -244,7 +258,10 @@ void weft__work_injected(void) {
         return;
     }
     weft__worker *w = weft__load(&weft__rt.napper, acquire); /* workers are never freed while the runtime runs */
-    if (w) weft__worker_kick(w);
+    if (w)
+        weft__worker_kick(w);
+    else if (weft__watch_wanted())
+        kick_sentry();
 }
 
 /* ---- sleeping ---- */
@@ -287,7 +304,12 @@ static int64_t sleep_until(weft__worker *w) {
     weft__lock_take(&idle.lock);
     int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
-    if (!weft__load(&weft__rt.idle, relaxed)) timer = INT64_MAX; /* no slot to run it with: whoever gives one up looks again */
+    if (!weft__load(&weft__rt.idle,
+                    relaxed)) { /* no slot to run it with, unless one is taken; whoever gives one up looks again */
+        timer = weft__watch_until();
+        if (timer < now + NAP_FIRST) timer = now + NAP_FIRST;
+        trim = INT64_MAX; /* others come first */
+    }
     if (w->idle_prev && (!idle.sentry || timer < idle.until)) idle.sentry = w;
     if (idle.sentry != w) {
         weft__lock_leave(&idle.lock);
@@ -296,7 +318,8 @@ static int64_t sleep_until(weft__worker *w) {
     bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots;
     if (busy) {
         w->quiet = 0;
-        w->nap = w->nap == 0 ? NAP_FIRST : w->nap < NAP_MAX ? 2 * w->nap : NAP_MAX;
+        int64_t most = weft__watch_nap();
+        w->nap = w->nap == 0 ? NAP_FIRST : 2 * w->nap < most ? 2 * w->nap : most;
         until = now + w->nap;
     } else if (w->quiet < QUIET_NAPS) {
         w->quiet++;
@@ -376,7 +399,7 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
         weft__futex_wait(&w->wake, 0, until);
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
-        if (until) weft__watch();
+        if (until && weft__watch()) w->nap = 0;
         if (!until || weft__load(&w->given, relaxed)) continue;
         if ((neglected() || tidied(w)) && (s = take_back(w))) return s;
     }
@@ -421,8 +444,8 @@ weft__slot *weft__idle(weft__worker *w) {
     return sleep_until_given(w);
 }
 
-void weft__idle_nap(weft__worker *w) {
-    int64_t until = weft__os_now() + NAP_YOUNG, timer = weft__wheel_next(&weft__here(w)->wheel);
+void weft__idle_nap(weft__worker *w, int64_t ns) {
+    int64_t until = weft__os_now() + ns, timer = weft__wheel_next(&weft__here(w)->wheel);
     stop_searching(w);
     if (!weft__clock_is_fake() && timer < until) until = timer > 0 ? timer : 1;
     weft__store(&weft__rt.napper, w, release); /* pairs with weft__work_injected; the nap bounds what it misses */
@@ -460,19 +483,22 @@ void weft__idle_return(weft__slot *s) {
 }
 
 void weft__idle_slot_give(weft__slot *s) {
+    weft__worker *me = weft__self();
     weft__lock_take(&idle.lock);
     weft__worker *w = wanting_pop();
+    /* The sentry, which is awake, where others may be long in coming; else one of these, so that the next look comes soon. */
+    if (!w && me->idle_prev && weft__load(&weft__rt.strays, relaxed)) worker_remove(w = me);
     if (!w) w = worker_pop();
     weft__worker *sentry = undeep(w);
-    bool spare = w && unwatched();
+    /* One to watch, and one for the next slot: where many compute, a new thread is long in coming. */
+    bool spare = w && fewer(2);
     weft__lock_leave(&idle.lock);
+    if (w)
+        give(w, s, false);
+    else if (weft__worker_start(s, false) < 0)
+        not_started(s, false);
     if (sentry) weft__worker_kick(sentry);
     if (spare) start_spare();
-    if (w) {
-        give(w, s, false);
-    } else if (weft__worker_start(s, false) < 0) {
-        not_started(s, false);
-    }
 }
 
 /* ---- pinned tasks ---- */
@@ -538,12 +564,7 @@ weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
 void weft__idle_kick(void) {
     weft__foreign_enter(); /* before the look at the phase; pairs with weft_stop, which frees the workers */
     uint32_t phase = weft__load(&weft__rt.phase, seq_cst);
-    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) {
-        weft__lock_take(&idle.lock);
-        weft__worker *w = idle.sentry;
-        weft__lock_leave(&idle.lock);
-        if (w) weft__worker_kick(w);
-    }
+    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) kick_sentry();
     weft__foreign_leave();
 }
 
@@ -551,6 +572,7 @@ void weft__idle_kick(void) {
 static void clear(void) {
     idle.slots = NULL;
     idle.workers = idle.sentry = NULL;
+    idle.sleeping = 0;
     idle.until = idle.retry = 0;
     idle.deep = idle.starting = false;
     weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */

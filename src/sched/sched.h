@@ -40,6 +40,8 @@ enum {
     WEFT_THREADS_MAX = 10000, /* default of max_threads */
 };
 
+#define WEFT_SLICE_MOST (INT64_C(365) * 86400 * WEFT_SECOND) /* as good as for ever, and 64 of them are a number */
+
 /* What a task needs; one word, so that it is written at once. */
 typedef union weft__shape {
     struct {
@@ -152,6 +154,7 @@ struct weft__slot {
     /* The watch's (watch.c). */
     _Atomic uint32_t watch_picks;
     _Atomic int64_t watch_since;
+    _Atomic uint8_t watch_finds; /* WEFT_FOUND_…, at the last look */
     /* Handing the slot on (handoff.c, idle.c). */
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */
@@ -182,6 +185,8 @@ struct weft__worker {
     bool searching;     /* counted in weft__rt.searching */
     int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
     weft__slot *last;   /* where it ran last; a hint */
+    int tid;            /* the kernel's number; fixed once it runs */
+    bool stray;         /* it lost its slot computing; whoever takes the slot, then its own */
     int cpu;            /* that it is bound to, + 1; 0: none */
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
@@ -253,6 +258,8 @@ struct weft__rt {
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */
     _Atomic uint64_t takeovers, foreign_wakes;
+    _Atomic int32_t strays; /* workers that compute without a slot */
+    _Atomic int64_t hold;   /* until then no fresh task is taken from the global queue, or stolen; 0 = none */
     WEFT_ALIGNED weft__inject started, fresh;
     weft__lane lane[2];      /* high, low */
     _Atomic int64_t low_ran; /* when a low task was last taken */

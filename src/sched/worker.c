@@ -23,6 +23,8 @@ static void open_thread(weft__worker *w) {
     w->errno_at = &errno;
     w->eh = weft__eh_here();
     w->bounds = weft__san_thread();
+    w->tid = weft__thread_id();
+    weft__thread_slice(w->tid, WEFT_SLICE_WORKER);
     weft__store(&w->in_rt, 1, relaxed); /* pairs with weft__slot_take: it has no slot yet */
 }
 

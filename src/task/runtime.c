@@ -66,6 +66,7 @@ static int configure(const weft_config *given) {
     weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
     weft__rt.search = c.search == 0 ? 20 * WEFT_US : c.search < 0 ? 0 : c.search;
     weft__rt.slice = c.slice ? c.slice : 10 * WEFT_MS;
+    if (weft__rt.slice > WEFT_SLICE_MOST) weft__rt.slice = WEFT_SLICE_MOST;
     weft__lock_strict(c.search < 0);
     return 0;
 }
@@ -155,6 +156,8 @@ static void clear(void) {
     weft__store(&weft__rt.low_ran, weft__os_now(), relaxed);
     weft__store(&weft__rt.napper, NULL, relaxed);
     weft__store(&weft__rt.takeovers, 0, relaxed);
+    weft__store(&weft__rt.strays, 0, relaxed);
+    weft__store(&weft__rt.hold, 0, relaxed);
     weft__store(&weft__rt.foreign_wakes, 0, relaxed);
     weft__store(&weft__rt.foreign_id, 0, relaxed);
     weft__store(&weft__root.cause, 0, relaxed);

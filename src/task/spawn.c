@@ -55,7 +55,9 @@ static weft__slot *step_back(weft__slot *s) {
 }
 
 static WEFT_COLD int push_full_and_leave(weft__slot *s, weft__fresh *f) {
-    if (made_a_storm(s, weft__cur(weft__self()))) s = step_back(s);
+    /* Not where tasks compute without end: one of the children might, and we would wait for it. */
+    bool strays = weft__load(&weft__rt.strays, relaxed) > 0; /* a hint */
+    if (made_a_storm(s, weft__cur(weft__self())) && !strays) s = step_back(s);
     weft__deque_push(s, f);
     weft__work_made(s);
     weft__leave();
