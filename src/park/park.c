@@ -10,8 +10,9 @@
 #include "task/task.h"
 
 const char *weft__wait_name(int reason) {
-    static const char *const names[] = {"running", "send",      "receive", "select",     "sleep",
-                                        "join",    "scope end", "spawn",   "next child", "any task"};
+    static const char *const names[] = {"running",       "send",         "receive", "select",     "sleep",
+                                        "join",          "scope end",    "spawn",   "next child", "any task",
+                                        "blocking call", "bound thread", "thread"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 

@@ -66,6 +66,9 @@ enum {
     WEFT_WAIT_SPAWN,
     WEFT_WAIT_CHILD,
     WEFT_WAIT_ANY,
+    WEFT_WAIT_BLOCK,
+    WEFT_WAIT_BIND,
+    WEFT_WAIT_THREAD,
 };
 const char *weft__wait_name(int reason);
 

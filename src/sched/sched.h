@@ -86,9 +86,10 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
-    void *timer_fn; /* a timer's function that this task calls, which must not wait; NULL: none */
-    uint8_t lane;   /* its priority: WEFT_LANE_… */
-    uint32_t pins;  /* weft_pin without weft_unpin: it runs on pinned_to only */
+    void *timer_fn;  /* a timer's function that this task calls, which must not wait; NULL: none */
+    uint8_t lane;    /* its priority: WEFT_LANE_… */
+    uint32_t pins;   /* weft_pin without weft_unpin: it runs on pinned_to only */
+    uint32_t blocks; /* weft_block_enter without weft_block_exit */
     weft__worker *pinned_to;
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
     uint32_t size_class; /* of the stack */
@@ -171,9 +172,10 @@ struct weft__slot {
 };
 
 struct weft__worker {
-    _Atomic uint32_t in_rt;    /* written by its own thread; read by whoever wants its slot */
-    _Atomic uintptr_t gate;    /* its slot, and whether somebody wants it (handoff.h) */
-    _Atomic(weft__task *) cur; /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
+    _Atomic uint32_t in_rt;         /* written by its own thread; read by whoever wants its slot */
+    _Atomic uintptr_t gate;         /* its slot, and whether somebody wants it (handoff.h) */
+    _Atomic(weft__task *) blocking; /* the task that said so is in a call that blocks; its own thread, and the watch */
+    _Atomic(weft__task *) cur;      /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
     weft__post *post;
     void *post_arg;
     void *sp; /* its own stack, while it runs a task */
@@ -242,8 +244,8 @@ struct weft__rt {
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
     void *hook_arg;
     int default_class; /* the configured one */
-    int max_threads;
-    int64_t search, slice;
+    int max_threads, block_threads_max;
+    int64_t search, slice, block_idle;
     bool report_stacks;     /* at the end */
     weft__slot *slot;       /* array */
     _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
@@ -257,7 +259,7 @@ struct weft__rt {
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */
-    _Atomic uint64_t takeovers, foreign_wakes;
+    _Atomic uint64_t takeovers, handoffs, foreign_wakes;
     _Atomic int32_t strays; /* workers that compute without a slot */
     _Atomic int64_t hold;   /* until then no fresh task is taken from the global queue, or stolen; 0 = none */
     WEFT_ALIGNED weft__inject started, fresh;

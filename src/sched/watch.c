@@ -7,7 +7,8 @@
  *
  * A look. A slot whose `picks` have not moved since the last look, and whose owner is outside the runtime, is stuck: blocked, if its thread sleeps
  * in the kernel (/proc tells), else computing. Whether anybody needs the slot is asked before anything is done about it; with an idle slot
- * around nobody does, since an idle slot runs what waits in the queues and timers of a stuck one.
+ * around nobody does, since an idle slot runs what waits in the queues and timers of a stuck one. A task between weft_block_enter and
+ * weft_block_exit counts as blocked without a look at its thread.
  *
  *   found      and waiting                          what happens
  *   moving     for a slice, while others wait       requested: the task steps back for them at its next call (handoff.h)
@@ -161,12 +162,20 @@ static bool is_needed(weft__slot *s, const look *l) {
     return false;
 }
 
+/* Its task is between weft_block_enter and weft_block_exit. */
+static bool says_so(weft__worker *w) {
+    weft__task *t = weft__load(&w->blocking, relaxed);
+    return t && t == weft__cur(w);
+}
+
 static int find(weft__slot *s, const look *l) {
     weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint; workers stay until the runtime ends */
     if (!w) return WEFT_FOUND_MOVING;
     bool stuck = !moved(s, l);
     call_back(s, w, l);
-    if (!l->full || !stuck || weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
+    if (!l->full || weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
+    if (says_so(w)) return WEFT_FOUND_BLOCKED;
+    if (!stuck) return WEFT_FOUND_MOVING;
     return weft__thread_blocked(w->tid) ? WEFT_FOUND_BLOCKED : WEFT_FOUND_COMPUTING;
 }
 
@@ -211,7 +220,10 @@ int64_t weft__watch_until(void) {
 }
 
 bool weft__watch_wanted(void) {
-    for (int i = 0; i < weft__rt.slots; i++)
-        if (weft__load(&weft__rt.slot[i].watch_finds, relaxed) == WEFT_FOUND_BLOCKED) return true;
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__slot *s = &weft__rt.slot[i];
+        weft__worker *w = weft__load(&s->owner, acquire); /* as in find */
+        if (w && (weft__load(&s->watch_finds, relaxed) == WEFT_FOUND_BLOCKED || says_so(w))) return true;
+    }
     return false;
 }

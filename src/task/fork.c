@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "block/block.h"
 #include "chan/chan.h"
 #include "task/panic.h"
 #include "task/task.h"
@@ -73,6 +74,7 @@ static void clear_away(void) {
     bool release = whole && !orphaned;
     weft__workers_forget();
     weft__idle_forget();
+    weft__pool_forget();
     weft__slot_take_forget();
     if (phase != WEFT_PHASE_NONE) weft__stack_pool_forget(release);
     weft__runtime_forget(release);

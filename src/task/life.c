@@ -86,6 +86,9 @@ static WEFT_COLD void end_linked(weft__task *t) {
     if (t->pins > (t->extra ? t->extra->pinned : 0))
         weft__die("task %llu \"%s\" ended pinned: weft_unpin is missing", (unsigned long long)t->id,
                   t->extra ? t->extra->name : "");
+    if (t->blocks)
+        weft__die("task %llu \"%s\" ended in a call that blocks: weft_block_exit is missing", (unsigned long long)t->id,
+                  t->extra ? t->extra->name : "");
     if (t->b.linked & WEFT_LINK_LIST) weft__block_unlink(&t->b);
     if (!t->extra) unpin(t);
 }
