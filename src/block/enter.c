@@ -13,31 +13,36 @@
 
 #include <weft/block.h>
 
-static bool somebody_waits(weft__slot *s) {
-    return weft__others_wait(s) || weft__load(&weft__rt.wanting, relaxed) || weft__lane_waits(WEFT_LANE_HIGH); /* hints */
+/* Hints, all of them; joined so that there is one branch. */
+WEFT_INLINE bool somebody_waits(weft__slot *s) {
+    uintptr_t next = (uintptr_t)weft__load(&s->next, relaxed);
+    uint32_t ring = weft__load(&s->head, relaxed) ^ weft__load(&s->tail, relaxed);
+    uint32_t deque = weft__load(&s->bottom, relaxed) ^ weft__load(&s->top, relaxed);
+    uint32_t global = weft__load(&weft__rt.started.count, relaxed) | weft__load(&weft__rt.fresh.count, relaxed);
+    weft__lane *high = &weft__rt.lane[0];
+    uint32_t lane = weft__load(&high->started.count, relaxed) | weft__load(&high->fresh.count, relaxed);
+    uint32_t wanting = (uint32_t)weft__load(&weft__rt.wanting, relaxed);
+    return (next | ring | deque | global | lane | wanting) != 0;
 }
 
-/* The task's end looks whether it is still in there. */
-static WEFT_COLD void remember(weft__task *t) {
-    if (t->b.linked == WEFT_LINK_NONE) weft__block_link(&t->b);
-    t->b.linked |= WEFT_LINK_PINNED;
-}
-
-static WEFT_NOINLINE void hand_over(weft__worker *w, weft__slot *s) {
+static void hand_over(weft__worker *w, weft__slot *s) {
     weft__slot_disown(w);
     weft__add(&weft__rt.handoffs, 1, relaxed); /* a counter */
     weft__idle_slot_give(s);
     weft__store(&w->in_rt, 0, release); /* as weft__leave, without a slot */
 }
 
-void weft_block_enter(void) {
+static WEFT_NOINLINE void enter_slow(void) {
     weft__worker *w;
     weft__slot *s = weft__enter_as(&w);
-    if (unlikely(!s)) return;
+    if (!s) return;
     weft__task *t = weft__cur(w);
-    if (unlikely(!(t->b.linked & WEFT_LINK_PINNED))) remember(t);
+    if (!(t->b.linked & WEFT_LINK_PINNED)) { /* its end looks whether it is still in there */
+        if (t->b.linked == WEFT_LINK_NONE) weft__block_link(&t->b);
+        t->b.linked |= WEFT_LINK_PINNED;
+    }
     if (t->blocks++ == 0) {
-        if (unlikely(somebody_waits(s))) {
+        if (somebody_waits(s)) {
             hand_over(w, s);
             return;
         }
@@ -46,13 +51,42 @@ void weft_block_enter(void) {
     weft__leave_on(w);
 }
 
-void weft_block_exit(void) {
+/* The common case written out: the first of them, and nobody waits. It makes no call that it comes back from. */
+void weft_block_enter(void) {
+    weft__worker *w;
+    weft__slot *s;
+    if (unlikely(!weft__enter_fast(&w, &s))) {
+        enter_slow();
+        return;
+    }
+    weft__task *t = weft__cur(w);
+    if (unlikely(t->blocks || !(t->b.linked & WEFT_LINK_PINNED) || somebody_waits(s))) {
+        enter_slow();
+        return;
+    }
+    t->blocks = 1;
+    weft__store(&w->blocking, t, relaxed); /* as above */
+    weft__leave_on(w);
+}
+
+static WEFT_NOINLINE void exit_slow(void) {
     weft__worker *w;
     weft__slot *s = weft__enter_as(&w);
-    if (unlikely(!s)) return;
+    if (!s) return;
     weft__task *t = weft__cur(w);
-    if (unlikely(!t->blocks))
-        weft__die("weft_block_exit: task %llu has not called weft_block_enter", (unsigned long long)t->id);
+    if (!t->blocks) weft__die("weft_block_exit: task %llu has not called weft_block_enter", (unsigned long long)t->id);
     if (--t->blocks == 0) weft__store(&w->blocking, NULL, relaxed); /* as above */
+    weft__leave_on(w);
+}
+
+void weft_block_exit(void) {
+    weft__worker *w;
+    weft__slot *s;
+    if (unlikely(!weft__enter_fast(&w, &s) || weft__cur(w)->blocks != 1)) {
+        exit_slow();
+        return;
+    }
+    weft__cur(w)->blocks = 0;
+    weft__store(&w->blocking, NULL, relaxed); /* as above */
     weft__leave_on(w);
 }
