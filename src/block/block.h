@@ -17,4 +17,14 @@ void weft__pool_counts(int *threads, int *queued);
 /* In the child of a fork: there are none. */
 void weft__pool_forget(void);
 
+/* ---- bind.c, thread.c ---- */
+
+/* With a runtime: as many threads for bound tasks at most. */
+void weft__bind_open(int max);
+/* Bound tasks there are. */
+int weft__bind_count(void);
+/* In the child of a fork. */
+void weft__bind_forget(void);
+void weft__threads_forget(void);
+
 #endif

@@ -157,6 +157,11 @@ static bool own_stack_wanted(weft__slot *s) {
 }
 
 bool weft__attend(weft__slot *s, weft__work *k) {
+    if (unlikely(weft__self()->own_thread)) { /* nobody else runs there */
+        weft__rounds_cut(s);
+        s->fair_end--; /* they are over: a yield leaves the stack, too */
+        return true;
+    }
     /* Before special tasks, of which there may always be one: timers and the global queues wait for no end of them. */
     if (weft__rounds_over(s) && own_stack_wanted(s)) {
         weft__attend_soon(s, 1);
@@ -233,9 +238,34 @@ static bool timer_soon(weft__slot *s) {
     return next != INT64_MAX && weft__rt.search > 0 && !weft__clock_is_fake() && next - weft__os_now() < weft__rt.search;
 }
 
+/* The same for a worker that serves one task alone. It keeps its slot only while that one goes on and nobody else waits. */
+static weft__work find_own(weft__worker *w) {
+    weft__slot *s = weft__here(w);
+    bool given = !s;
+    for (;;) {
+        bool others = s && (weft__others_wait(s) || weft__load(&weft__rt.wanting, relaxed)); /* hints */
+        weft__task *t = s && (given || !others) ? weft__pinned_take(w) : NULL;
+        if (t) {
+            weft__rounds_cut(s); /* see weft__attend */
+            return weft__work_task(t);
+        }
+        if (others) weft__slot_pass(w);
+        if (!w->serves) weft__bind_free(w);
+        s = weft__idle(w);
+        if (!s) return 0;
+        given = true;
+    }
+}
+
 weft__work weft__find_work(weft__worker *w) {
+    if (unlikely(w->own_thread)) return find_own(w);
     weft__slot *s = weft__here(w);
     for (;;) {
+        if (unlikely(weft__load(&w->leaving, relaxed)) && s && !w->pinned && !weft__load(&w->has_inbox, relaxed)) {
+            if (w->searching) found(w, s, 0);
+            weft__slot_pass(w);
+            s = NULL;
+        }
         if (!s && !(s = weft__idle(w))) return 0;
         if (unlikely(weft__load(&weft__rt.wanting, relaxed)) && !(s = weft__slot_yield(w, s))) continue; /* a hint */
         weft__work k = local(s);

@@ -31,6 +31,7 @@ static weft__slot *lost(weft__worker *w) {
     weft__slot *s = weft__idle_slot_take(w->last);
     if (s) {
         weft__slot_own(s, w);
+        if (w->own_thread) weft__rounds_cut(s); /* see weft__attend */
         return s;
     }
     weft__task *me = weft__cur(w);
@@ -71,7 +72,7 @@ weft__slot *weft__enter_slow(void) {
 
 /* The system call is made with in_rt = 1 (against H10), but by a worker that has just been given its slot, and only with a new CPU. */
 void weft__slot_place(weft__slot *s, weft__worker *w) {
-    if (w->cpu == s->place.cpu + 1) return;
+    if (w->cpu == s->place.cpu + 1 || w->own_thread) return; /* a bound task's CPU is its own business */
     w->cpu =
         weft__thread_bind(s->place.cpu) == 0 ? s->place.cpu + 1 : 0; /* the CPU may have gone: then wherever the kernel likes */
 }

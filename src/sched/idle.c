@@ -46,19 +46,24 @@ enum {
     QUIET_NAPS = 2,            /* naps after everything has become idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
+    SPARES = 2,                /* workers that stay although there is no slot for them */
     GRACE = 500 * 1000,        /* ns that an owner at work may be late with its timers before the sentry runs them */
 };
+
+#define RETIRE (5 * WEFT_SECOND) /* after which a worker that is of no use ends */
 
 static struct {
     weft__lock lock;
     weft__slot *slots;     /* idle slots */
     weft__worker *workers; /* idle workers, the last to sleep first */
+    weft__worker *own;     /* idle ones that serve one task alone: they get a slot for that only */
     int sleeping;          /* how many */
     weft__worker *sentry;
     int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;       /* the sentry does not nap */
     int64_t watched; /* when the owners' rounds were looked at */
     bool starting;   /* a spare worker is on its way; until somebody sleeps */
+    uint64_t turn;   /* of those who want a slot */
     int64_t retry;   /* no thread could be started: not again before then */
 } idle;
 
@@ -84,10 +89,12 @@ static weft__slot *slot_pop(weft__slot *prefer) {
 }
 
 static void worker_push(weft__worker *w) {
-    w->idle_next = idle.workers;
-    w->idle_prev = &idle.workers;
-    if (idle.workers) idle.workers->idle_prev = &w->idle_next;
-    idle.workers = w;
+    weft__worker **list = w->own_thread ? &idle.own : &idle.workers;
+    w->idle_next = *list;
+    w->idle_prev = list;
+    if (*list) (*list)->idle_prev = &w->idle_next;
+    *list = w;
+    if (w->own_thread) return;
     idle.sleeping++;
     idle.starting = false;
 }
@@ -95,6 +102,7 @@ static void worker_push(weft__worker *w) {
 static void want(weft__worker *w, bool on) {
     if (w->wants == on) return;
     w->wants = on;
+    if (on) w->wants_since = ++idle.turn;
     weft__add(&weft__rt.wanting, on ? 1 : -1, relaxed); /* a hint outside the lock */
 }
 
@@ -103,7 +111,7 @@ static void worker_remove(weft__worker *w) {
     *w->idle_prev = w->idle_next;
     if (w->idle_next) w->idle_next->idle_prev = w->idle_prev;
     w->idle_prev = NULL;
-    idle.sleeping--;
+    if (!w->own_thread) idle.sleeping--;
     w->was_sentry = idle.sentry == w;
     if (w->was_sentry) idle.sentry = NULL;
 }
@@ -125,8 +133,9 @@ static weft__worker *worker_pop(void) {
 static weft__worker *wanting_pop(void) {
     if (!weft__load(&weft__rt.wanting, relaxed)) return NULL; /* written under the lock */
     weft__worker *w = NULL;
-    for (weft__worker *x = idle.workers; x; x = x->idle_next)
-        if (x->wants) w = x; /* who has slept for longest: they take turns */
+    for (int i = 0; i < 2; i++)
+        for (weft__worker *x = i ? idle.own : idle.workers; x; x = x->idle_next)
+            if (x->wants && (!w || x->wants_since < w->wants_since)) w = x; /* who has waited for longest: they take turns */
     worker_remove(w);
     return w;
 }
@@ -298,6 +307,11 @@ static void watch_owners(int64_t now) {
     }
 }
 
+/* More workers sleep than are of use; under the lock. */
+static bool excess(void) {
+    return idle.sleeping > weft__rt.slots + SPARES;
+}
+
 /* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
 static int64_t sleep_until(weft__worker *w) {
     int64_t now = weft__os_now(), until = INT64_MAX, trim = weft__trim_due(now);
@@ -310,11 +324,19 @@ static int64_t sleep_until(weft__worker *w) {
         if (timer < now + NAP_FIRST) timer = now + NAP_FIRST;
         trim = INT64_MAX; /* others come first */
     }
-    if (w->idle_prev && (!idle.sentry || timer < idle.until)) idle.sentry = w;
+    weft__worker *kick = NULL;
+    if (w->own_thread)
+        kick = timer < idle.until ? idle.sentry : NULL; /* the slot it gave up has an earlier timer */
+    else if (w->idle_prev && (!idle.sentry || timer < idle.until))
+        idle.sentry = w;
     if (idle.sentry != w) {
+        bool many = !w->own_thread && excess();
         weft__lock_leave(&idle.lock);
+        if (kick) weft__worker_kick(kick);
+        w->retires = many ? now + RETIRE : 0;
         return 0;
     }
+    w->retires = 0;
     bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots;
     if (busy) {
         w->quiet = 0;
@@ -391,13 +413,31 @@ static bool tidied(weft__worker *w) {
     return !weft__load(&w->given, relaxed) && weft__idle_work_waits(NULL, 1);
 }
 
+/* Leaves the list for good: it is to be released, or has been of no use for long. Not while somebody is pinned to it. False: it stays. */
+static bool retire(weft__worker *w) {
+    bool over = weft__load(&w->leaving, acquire); /* pairs with weft_worker_release */
+    if (!over && (!w->retires || weft__os_now() < w->retires)) return false;
+    weft__lock_take(&idle.lock);
+    over = w->idle_prev && !w->inbox && !w->pinned && (over || (excess() && idle.sentry != w));
+    weft__worker *heir = NULL;
+    if (over) {
+        worker_remove(w);
+        if (w->was_sentry) heir = relieve();
+    }
+    weft__lock_leave(&idle.lock);
+    if (heir) weft__worker_kick(heir);
+    w->retires = 0;
+    return over;
+}
+
 static weft__slot *sleep_until_given(weft__worker *w) {
     weft__slot *s;
     while (!(s = take_given(w))) {
         if (weft__load(&weft__rt.stopping, acquire)) return NULL; /* pairs with weft__workers_stop */
+        if (retire(w)) return NULL;
         int64_t until = sleep_until(w);
         if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
-        weft__futex_wait(&w->wake, 0, until);
+        weft__futex_wait(&w->wake, 0, until ? until : w->retires);
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until && weft__watch()) w->nap = 0;
         if (!until || weft__load(&w->given, relaxed)) continue;
@@ -439,7 +479,12 @@ weft__slot *weft__idle(weft__worker *w) {
     }
     if (mine) {
         weft__heavy_barrier(); /* pairs with the light barrier in weft__work_made */
-        if (weft__idle_work_waits(NULL, WORTH_WAKING) && (s = take_back(w))) return s;
+        if (weft__idle_work_waits(NULL, WORTH_WAKING)) {
+            if (w->own_thread)
+                weft__wake_one(NULL);
+            else if ((s = take_back(w)))
+                return s;
+        }
     }
     return sleep_until_given(w);
 }
@@ -499,6 +544,12 @@ void weft__idle_slot_give(weft__slot *s) {
         not_started(s, false);
     if (sentry) weft__worker_kick(sentry);
     if (spare) start_spare();
+}
+
+void weft__slot_pass(weft__worker *w) {
+    weft__slot *s = weft__here(w);
+    weft__slot_disown(w);
+    weft__idle_slot_give(s);
 }
 
 /* ---- pinned tasks ---- */
@@ -571,7 +622,7 @@ void weft__idle_kick(void) {
 /* Under the lock: somebody who has just armed a timer may be looking for a sentry to kick. */
 static void clear(void) {
     idle.slots = NULL;
-    idle.workers = idle.sentry = NULL;
+    idle.workers = idle.own = idle.sentry = NULL;
     idle.sleeping = 0;
     idle.until = idle.retry = 0;
     idle.deep = idle.starting = false;

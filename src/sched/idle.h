@@ -48,6 +48,8 @@ bool weft__idle_borrow(weft__slot *s);
 void weft__idle_return(weft__slot *s);
 /* A slot that was taken away: to the calling worker, if it is idle, to another, to a new one, or to the idle list. */
 void weft__idle_slot_give(weft__slot *s);
+/* The worker, on its own stack, gives its slot to another, as above. */
+void weft__slot_pass(weft__worker *w);
 /* The sentry looks at the clocks again: a timer was armed from outside, or the fake clock moved. */
 void weft__idle_kick(void);
 /* Every slot is idle: a runtime begins. And there is none: it has ended. */
@@ -85,6 +87,14 @@ weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s);
 
 /* Starts another worker thread with the slot, or, NULL, to wait for one. 0; WEFT_ELIMIT: as many as allowed; -errno. */
 int weft__worker_start(weft__slot *s, bool searching);
+/* Starts one that serves one task alone. */
+int weft__worker_start_own(weft__worker **out, weft__task *t);
+/* The calling thread, which is no worker, becomes one: first the worker, then its service until it is told to leave (true), or the
+ * runtime stops. */
+int weft__worker_attach(weft__worker **out);
+bool weft__worker_serve(weft__worker *w);
+/* From any thread, while it serves. */
+void weft__worker_leave(weft__worker *w);
 /* Wakes the worker, whatever it sleeps for. */
 void weft__worker_kick(weft__worker *w);
 /* All workers leave their loops, and their threads end. No task is left. */

@@ -91,6 +91,8 @@ struct weft__task {
     uint32_t pins;   /* weft_pin without weft_unpin: it runs on pinned_to only */
     uint32_t blocks; /* weft_block_enter without weft_block_exit */
     weft__worker *pinned_to;
+    weft__worker *bound; /* weft_bind: its own thread, which is pinned_to too; NULL: it has none */
+    uint32_t binds;      /* weft_bind without weft_unbind */
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
     uint32_t size_class; /* of the stack */
     uint32_t again;      /* the stack's: the class that the next task on it may have */
@@ -181,23 +183,32 @@ struct weft__worker {
     void *sp; /* its own stack, while it runs a task */
     void *fake;
     weft__bounds bounds;
-    int *errno_at;      /* of this thread */
-    weft__eh *eh;       /* likewise; NULL: no C++ */
-    weft__work pending; /* to be started from its own stack */
-    bool searching;     /* counted in weft__rt.searching */
-    int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
-    weft__slot *last;   /* where it ran last; a hint */
-    int tid;            /* the kernel's number; fixed once it runs */
-    bool stray;         /* it lost its slot computing; whoever takes the slot, then its own */
-    int cpu;            /* that it is bound to, + 1; 0: none */
+    int *errno_at;            /* of this thread */
+    weft__eh *eh;             /* likewise; NULL: no C++ */
+    weft__work pending;       /* to be started from its own stack */
+    bool searching;           /* counted in weft__rt.searching */
+    int64_t nap;              /* next nap, nanoseconds; doubles while nothing is found */
+    weft__slot *last;         /* where it ran last; a hint */
+    int tid;                  /* the kernel's number; fixed once it runs */
+    bool own_thread;          /* serves one task alone (bind.c); fixed */
+    bool attached;            /* somebody else's thread (worker.c); fixed */
+    int pinned;               /* tasks that are pinned to it; its own */
+    weft__worker *bound_next; /* own_thread: that list; under its lock */
+    bool unused;              /* own_thread: on bind.c's list; under its lock */
+    weft__task *serves;       /* own_thread: which; NULL: none; its own; while nobody runs there, under bind.c's lock */
+    _Atomic bool leaving;     /* attached: it is to be released; any thread */
+    bool stray;               /* it lost its slot computing; whoever takes the slot, then its own */
+    int cpu;                  /* that it is bound to, + 1; 0: none */
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
-    weft__worker *all_next;               /* under the idle lock */
+    weft__worker *all_next;               /* under the workers' lock */
     weft__task *inbox, *inbox_last;       /* pinned tasks that are ready, through `link`; under the idle lock */
     _Atomic bool has_inbox;               /* the same, as a hint */
     bool wants;                           /* idle with something in its inbox, and no slot to be had; under the idle lock */
+    uint64_t wants_since;                 /* whose turn it is; under the idle lock */
+    int64_t retires;                      /* it ends then, unless it is of use before; its own */
     bool was_sentry;                      /* when it was taken off the list; under the idle lock, then its own */
     int quiet;                            /* naps since everything is idle; under the idle lock */
     pthread_t thread;
@@ -244,7 +255,7 @@ struct weft__rt {
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
     void *hook_arg;
     int default_class; /* the configured one */
-    int max_threads, block_threads_max;
+    int max_threads, block_threads_max, bound_threads_max;
     int64_t search, slice, block_idle;
     bool report_stacks;     /* at the end */
     weft__slot *slot;       /* array */
@@ -259,7 +270,7 @@ struct weft__rt {
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */
-    _Atomic uint64_t takeovers, handoffs, foreign_wakes;
+    _Atomic uint64_t takeovers, handoffs, binds, foreign_wakes;
     _Atomic int32_t strays; /* workers that compute without a slot */
     _Atomic int64_t hold;   /* until then no fresh task is taken from the global queue, or stolen; 0 = none */
     WEFT_ALIGNED weft__inject started, fresh;

@@ -45,6 +45,8 @@ static const setting settings[] = {
      .means = "a duration such as 50us (ns, us, ms, s; nanoseconds without), 0 for 20us, or off"},
     {"WEFT_SLICE", FIELD(slice), .kind = DURATION, .most = INT64_MAX,
      .means = "a duration such as 5ms (ns, us, ms, s; nanoseconds without), or 0 for 10ms"},
+    {"WEFT_BOUND_THREADS_MAX", FIELD(bound_threads_max), .kind = NUMBER, .most = INT_MAX,
+     .means = "a positive number, or 0 for 1000"},
     {"WEFT_BLOCK_THREADS_MAX", FIELD(block_threads_max), .kind = NUMBER, .most = INT_MAX,
      .means = "a positive number, or 0 for 512"},
     {"WEFT_BLOCK_IDLE", FIELD(block_idle), .kind = DURATION, .most = WEFT_SLICE_MOST,

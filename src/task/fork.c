@@ -75,6 +75,8 @@ static void clear_away(void) {
     weft__workers_forget();
     weft__idle_forget();
     weft__pool_forget();
+    weft__bind_forget();
+    weft__threads_forget();
     weft__slot_take_forget();
     if (phase != WEFT_PHASE_NONE) weft__stack_pool_forget(release);
     weft__runtime_forget(release);

@@ -69,6 +69,7 @@ static int configure(const weft_config *given) {
     weft__rt.slice = c.slice ? c.slice : 10 * WEFT_MS;
     if (weft__rt.slice > WEFT_SLICE_MOST) weft__rt.slice = WEFT_SLICE_MOST;
     weft__rt.block_threads_max = c.block_threads_max ? c.block_threads_max : 512;
+    weft__rt.bound_threads_max = c.bound_threads_max ? c.bound_threads_max : 1000;
     weft__rt.block_idle = c.block_idle ? c.block_idle : 60 * WEFT_SECOND;
     weft__lock_strict(c.search < 0);
     return 0;
@@ -160,6 +161,7 @@ static void clear(void) {
     weft__store(&weft__rt.napper, NULL, relaxed);
     weft__store(&weft__rt.takeovers, 0, relaxed);
     weft__store(&weft__rt.handoffs, 0, relaxed);
+    weft__store(&weft__rt.binds, 0, relaxed);
     weft__store(&weft__rt.strays, 0, relaxed);
     weft__store(&weft__rt.hold, 0, relaxed);
     weft__store(&weft__rt.foreign_wakes, 0, relaxed);
@@ -190,6 +192,7 @@ static int start(const weft_config *cfg) {
     weft__idle_open();
     weft__trim_open();
     weft__pool_open(weft__rt.block_threads_max, weft__rt.block_idle);
+    weft__bind_open(weft__rt.bound_threads_max);
     weft__clock_moved = clock_moved;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
     (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */
