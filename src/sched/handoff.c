@@ -17,17 +17,24 @@ static void post_publish(weft__slot *s, void *task) {
     weft__work_injected();
 }
 
-/* Before the commit, since behind it the worker may be back at once; its own thread looks only if it lost its slot. */
-static void stray(weft__worker *w, bool on) {
-    w->stray = on;
-    weft__thread_slice(w->tid, on ? WEFT_SLICE_STRAY : WEFT_SLICE_WORKER);
-    weft__add(&weft__rt.strays, on ? 1 : -1, relaxed); /* hints for the watch, both */
-    if (!on && weft__crowd_wait() <= weft__rt.slice) weft__store(&weft__rt.hold, 0, relaxed);
+/* The worker is about to lose its slot computing. Before the commit, since behind it the worker may be back at once. */
+static void stray(weft__worker *w) {
+    weft__add(&weft__rt.strays, 1, relaxed); /* a hint for the watch */
+    weft__thread_slice(w->tid, WEFT_SLICE_STRAY);
+    weft__store(&w->stray, true, release); /* pairs with the exchange below */
+}
+
+/* It is back, or has not lost it: whoever finds out first. (It may have given its slot up itself meanwhile.) */
+static void stray_no_more(weft__worker *w) {
+    if (!weft__load(&w->stray, relaxed) || !weft__xchg(&w->stray, false, acq_rel)) return; /* the exchange decides */
+    weft__thread_slice(w->tid, WEFT_SLICE_WORKER);
+    weft__sub(&weft__rt.strays, 1, relaxed); /* hints for the watch, both */
+    if (weft__crowd_wait() <= weft__rt.slice) weft__store(&weft__rt.hold, 0, relaxed);
 }
 
 /* The worker has no slot: takes an idle one, or leaves the task to somebody who has. Returns the slot we are on then. */
 static weft__slot *lost(weft__worker *w) {
-    if (w->stray) stray(w, false); /* whoever took the slot is through with it: the gate was read with acquire */
+    stray_no_more(w);
     weft__slot *s = weft__idle_slot_take(w->last);
     if (s) {
         weft__slot_own(s, w);
@@ -107,13 +114,13 @@ static bool commit(weft__slot *s, weft__worker *w) {
 #endif
     bool computing =
         weft__load(&s->watch_finds, relaxed) == WEFT_FOUND_COMPUTING; /* the watch's own, or a test's: then nobody's */
-    if (computing) stray(w, true);
+    if (computing) stray(w);
 #ifdef WEFT_MUTANT_PLAIN_COMMIT
     weft__store(&w->gate, WEFT_GATE_NONE, release);
 #else
     uintptr_t requested = weft__gate_open(s) | WEFT_GATE_REQUESTED;
     if (!weft__cas(&w->gate, &requested, WEFT_GATE_NONE, acq_rel)) { /* H3: against the reopening in weft__enter_slow */
-        if (computing) stray(w, false);
+        if (computing) stray_no_more(w);
         return false;
     }
 #endif

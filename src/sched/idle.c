@@ -50,7 +50,7 @@ enum {
     GRACE = 500 * 1000,        /* ns that an owner at work may be late with its timers before the sentry runs them */
 };
 
-#define RETIRE (5 * WEFT_SECOND) /* after which a worker that is of no use ends */
+int64_t weft__idle_retire = 5 * WEFT_SECOND;
 
 static struct {
     weft__lock lock;
@@ -333,7 +333,7 @@ static int64_t sleep_until(weft__worker *w) {
         bool many = !w->own_thread && excess();
         weft__lock_leave(&idle.lock);
         if (kick) weft__worker_kick(kick);
-        w->retires = many ? now + RETIRE : 0;
+        w->retires = many ? now + weft__idle_retire : 0;
         return 0;
     }
     w->retires = 0;

@@ -57,6 +57,8 @@ void weft__idle_open(void);
 void weft__idle_close(void);
 /* In the child of a fork, where somebody may have held the lock: there is none. */
 void weft__idle_forget(void);
+/* After that a worker that is of no use ends. A variable for tests. */
+extern int64_t weft__idle_retire;
 /* Nothing runs and nothing is ready: for tests. */
 bool weft__idle_all(void);
 

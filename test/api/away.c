@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/common.h"
+#include "sched/idle.h"
 
 #include <weft/debug.h>
 
@@ -192,6 +193,28 @@ TEST(away, with_few_threads_calls_that_block_wait_for_each_other) {
     CHECK_EQ(pthread_create(&t, NULL, write_bytes, fd), 0);
     CHECK_EQ(weft_run(few_threads, fd, &(weft_config){.workers = 2, .max_threads = 4}), 0);
     pthread_join(t, NULL);
+    close(fd[0]);
+    close(fd[1]);
+}
+
+static bool few(void *arg) {
+    weft_stats st;
+    (void)arg;
+    weft_stats_get(&st);
+    return st.threads <= 2 + 2 + 2; /* the slots, the spares, and those that are about to be counted */
+}
+
+TEST(away, workers_that_are_of_no_use_any_more_retire) {
+    int fd[2];
+    weft__idle_retire = WEFT_MS;
+    CHECK_EQ(pipe(fd), 0);
+    CHECK_EQ(weft_start(&(weft_config){.workers = 2}), 0);
+    for (int i = 0; i < 3; i++) {
+        reset();
+        CHECK_EQ(weft_block_on(beside_readers, fd), 0);
+        test_until(few, NULL);
+    }
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     close(fd[0]);
     close(fd[1]);
 }
