@@ -117,6 +117,17 @@ def _rows():
                   tokio=cmd("wake", f"wake_latency_{p}"), uv=cmd("wake", f"wake_latency_{p}"), raw=cmd("wake", f"wake_latency_condvar_{p}"))
     yield Row("block1000", 2, "ms", weft=cmd("block1000 2", "block1000_2w"), go=cmd("block1000", "blocking_1000x1ms"),
               tokio=cmd("blocking 2", "blocking_1000x1ms"))
+    yield Row("pool1000", 2, "ms", weft=cmd("pool1000 2", "pool1000_2w"), tokio=cmd("blocking 2", "blocking_1000x1ms"))
+    yield Row("annotated1000", 2, "ms", weft=cmd("annotated1000 2", "annotated1000_2w"), go=cmd("block1000", "blocking_1000x1ms"))
+    yield Row("usleep64", 2, "ms", weft=cmd("usleep 2 64", "usleep_2w"))
+    yield Row("usleep200_annotated", 2, "ms", weft=cmd("usleep_annotated 2 200", "usleep_annotated_2w"))
+    yield Row("block_pair", 1, "ns", weft=cmd("block_pair 1", "block_pair_1w"))
+    yield Row("bind", 2, "ns", weft=cmd("bind 2", "bind_2w"))
+    for n in (8, 500):
+        for p in ("p50", "p99", "max"):
+            yield Row(f"hogs{n}_{p}", 2, "ms", weft=cmd(f"hogs 2 {n}", f"hogs_late_{p}"))
+    for w in (1, 2):
+        yield Row(f"compute_{w}w", w, "ms", weft=cmd(f"compute {w}", f"compute_{w}w"))
     for who in ("high", "normal"):
         for p in ("p50", "p99"):
             yield Row(f"{who}_latency_{p}", 2, "ns", weft=cmd("high_latency 2", f"{who}_latency_{p}"))

@@ -19,6 +19,12 @@ typedef struct weft_stats {
     uint64_t wakes;          /* sleeping workers woken for work */
     uint64_t sleeps;         /* times a worker went to sleep */
     uint64_t takeovers;      /* slots taken from a worker that was away */
+    uint64_t handoffs;       /* slots handed over at once, by weft_block_enter */
+    uint64_t binds;          /* tasks that were given a thread of their own, so far */
+    int bound;               /* tasks that have one now */
+    int block_threads;       /* threads of the blocking pool now */
+    int block_queued;        /* calls that wait for one of them */
+    int strays;              /* tasks that compute without a slot now: it was taken from them */
     uint64_t stacks;         /* stacks made so far */
     uint64_t stacks_used;    /* stacks that a task is on now, running or waiting */
     uint64_t stack_mappings; /* memory mappings that hold them */

@@ -38,7 +38,10 @@ typedef struct weft_config {
     int64_t
         slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for
                           them; 0 = 10 ms */
-    unsigned flags; /* WEFT_STACK_…, WEFT_PANIC_ABORT and the others above */
+    int bound_threads_max; /* threads of bound tasks at most (weft_bind); 0 = 1,000 */
+    int block_threads_max; /* threads of the blocking pool at most (weft_block); 0 = 512 */
+    int64_t block_idle;    /* nanoseconds after which one of them that has nothing to do ends; 0 = 60 s */
+    unsigned flags;        /* WEFT_STACK_…, WEFT_PANIC_ABORT and the others above */
     /* A panic that no weft_try contains, before anything is unwound; instead of the report on stderr (weft_panic_report). Runs on the
      * panicking task; if it panics itself, the process aborts. */
     void (*on_panic)(const struct weft_panic_info *info, void *hook_arg);

@@ -18,14 +18,17 @@ enum { WEFT_PRIORITY_LOW = -1, WEFT_PRIORITY_NORMAL = 0, WEFT_PRIORITY_HIGH = 1 
 
 /* weft_task_opts.flags */
 enum {
-    WEFT_PINNED = 1 /* the task stays on the thread it starts on, as between weft_pin and weft_unpin */
+    WEFT_PINNED = 1, /* the task stays on the thread it starts on, as between weft_pin and weft_unpin */
+    WEFT_BOUND =
+        2 /* the task has an OS thread of its own, as after weft_bind; it waits for one before its function is called */
 };
 
 typedef struct weft_task_opts {
     const char *name;  /* copied; shown in reports */
     size_t stack_size; /* 0 = the runtime's default; up to 1 GiB */
     int priority;      /* WEFT_PRIORITY_… */
-    unsigned flags;    /* WEFT_PINNED */
+    unsigned flags;    /* WEFT_PINNED or WEFT_BOUND */
+    int cpu;           /* WEFT_BOUND: 1 + the CPU that its thread stays on; 0 = any */
 } weft_task_opts;
 
 /* Starts fn(arg) detached, in the root scope: it is cancelled when the runtime stops. WEFT_ECANCELED: the runtime is

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "block/block.h"
 #include "task/task.h"
 
 #include <weft/debug.h>
@@ -20,6 +21,11 @@ static void collect(weft_stats *out) {
     }
     out->wakes += weft__load(&weft__rt.foreign_wakes, relaxed);
     out->takeovers = weft__load(&weft__rt.takeovers, relaxed);
+    out->handoffs = weft__load(&weft__rt.handoffs, relaxed);
+    out->binds = weft__load(&weft__rt.binds, relaxed);
+    out->bound = weft__bind_count();
+    weft__pool_counts(&out->block_threads, &out->block_queued);
+    out->strays = weft__load(&weft__rt.strays, relaxed);
     out->stacks = stacks.stacks;
     out->stack_mappings = stacks.mappings;
     out->stack_guards = (uint64_t)stacks.guards;

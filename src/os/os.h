@@ -63,6 +63,8 @@ WEFT_COLD void weft__after_fork(void);
 
 /* Starts a thread with all signals as the caller has them; 0 or -errno. */
 int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name);
+/* The same with a stack of at least so many bytes; 0: as many as is usual. */
+int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack);
 /* Sleeps while *word == expected, until `deadline` on the monotonic clock (0 = for ever). Spurious returns are normal.
  * 0, or -ETIMEDOUT. */
 int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
@@ -71,6 +73,14 @@ void weft__futex_wake(_Atomic uint32_t *word, int n);
 void weft__nap(int64_t ns);
 int64_t weft__os_now(void);         /* CLOCK_MONOTONIC */
 int64_t weft__os_thread_time(void); /* CPU time of the calling thread: some tenths of a microsecond to ask for */
+
+/* The kernel's number of the calling thread. */
+int weft__thread_id(void);
+/* The thread of this process sleeps in the kernel: it neither runs nor waits for a CPU. False also if that cannot be told. */
+bool weft__thread_blocked(int tid);
+/* How long the kernel lets the thread run before others of the same priority (Linux 6.12, from 0.1 to 100 ms); what it starts does not inherit
+ * that. Best effort, and needs no rights. */
+void weft__thread_slice(int tid, int64_t ns);
 
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int weft__cpu_count(void);
@@ -85,6 +95,11 @@ typedef struct weft__place {
 int weft__cpu_places(weft__place *place, int max, const char *root);
 /* The calling thread runs on this CPU only, from now on. 0 or -errno. */
 int weft__thread_bind(int cpu);
+/* The same until weft__thread_unbind, which does nothing without it. */
+int weft__thread_bind_for_now(int cpu);
+void weft__thread_unbind(void);
+/* The calling thread may run there. */
+bool weft__cpu_allowed(int cpu);
 size_t weft__page_size(void);
 /* The start of a small file, as a string; its length or -errno. */
 int weft__read_file(const char *path, char *buf, size_t size);

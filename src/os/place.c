@@ -48,6 +48,36 @@ int weft__cpu_places(weft__place *place, int max, const char *root) {
     return n;
 }
 
+static __thread cpu_set_t *before __attribute__((tls_model("initial-exec"))); /* where it could run; NULL: it is not bound */
+
+static void note_before(void) {
+    if (before || !(before = CPU_ALLOC(CPUS_MAX))) return;
+    if (sched_getaffinity(0, CPU_ALLOC_SIZE(CPUS_MAX), before) == 0) return;
+    CPU_FREE(before);
+    before = NULL;
+}
+
+void weft__thread_unbind(void) {
+    if (!before) return;
+    (void)sched_setaffinity(0, CPU_ALLOC_SIZE(CPUS_MAX), before); /* these CPUs may have gone: then it stays */
+    CPU_FREE(before);
+    before = NULL;
+}
+
+bool weft__cpu_allowed(int cpu) {
+    cpu_set_t *mask = CPU_ALLOC(CPUS_MAX);
+    size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
+    bool ok =
+        mask && cpu >= 0 && cpu < CPUS_MAX && sched_getaffinity(0, size, mask) >= 0 && CPU_ISSET_S((size_t)cpu, size, mask);
+    if (mask) CPU_FREE(mask);
+    return ok;
+}
+
+int weft__thread_bind_for_now(int cpu) {
+    note_before();
+    return weft__thread_bind(cpu);
+}
+
 int weft__thread_bind(int cpu) {
     cpu_set_t *one = CPU_ALLOC(CPUS_MAX);
     size_t size = CPU_ALLOC_SIZE(CPUS_MAX);

@@ -7,7 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMER_SLACK = 1 }; /* ns that the kernel may be late on purpose; its default of 50 us is half of a short sleep */
+enum { MIN_STACK = 64 * 1024 }; /* thread-local storage, a signal frame and a call of printf fit into it */
+enum { TIMER_SLACK = 1 };       /* ns that the kernel may be late on purpose; its default of 50 us is half of a short sleep */
 /* From linux/futex.h, which comes with the kernel's headers: musl's compiler wrapper does not find those. */
 enum { FUTEX_WAKE = 1, FUTEX_WAIT_BITSET = 9, FUTEX_PRIVATE_FLAG = 128 };
 #define FUTEX_BITSET_MATCH_ANY UINT32_MAX
@@ -28,13 +29,28 @@ static void *begin(void *p) {
 }
 
 int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name) {
+    return weft__thread_start_sized(out, fn, arg, name, 0);
+}
+
+static int create(pthread_t *out, start *s, size_t stack) {
+    pthread_attr_t attr;
+    int err = pthread_attr_init(&attr);
+    if (err) return err;
+    if (stack && stack < MIN_STACK) stack = MIN_STACK;
+    if (stack) err = pthread_attr_setstacksize(&attr, (stack + weft__page_size() - 1) & ~(weft__page_size() - 1));
+    if (!err) err = pthread_create(out, &attr, begin, s);
+    pthread_attr_destroy(&attr);
+    return err;
+}
+
+int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack) {
     if (weft__fault()) return -weft__fault_errno;
     start *s = weft__calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
     s->fn = fn;
     s->arg = arg;
     if (name) strncpy(s->name, name, sizeof s->name - 1);
-    int err = pthread_create(out, NULL, begin, s);
+    int err = stack ? create(out, s, stack) : pthread_create(out, NULL, begin, s);
     if (err) weft__free(s);
     return -err;
 }

@@ -73,6 +73,9 @@ enum {
     WEFT_WAIT_GROUP,
     WEFT_WAIT_ONCE,
     WEFT_WAIT_BARRIER,
+    WEFT_WAIT_BLOCK,
+    WEFT_WAIT_BIND,
+    WEFT_WAIT_THREAD,
 };
 const char *weft__wait_name(int reason);
 

@@ -17,6 +17,8 @@ enum {
     MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
 };
+#define NAP_YOUNG (100 * WEFT_US)
+#define NAP_HELD WEFT_MS
 
 /* ---- stealing ---- */
 
@@ -64,7 +66,7 @@ static weft__work steal_from(weft__slot *s, weft__slot *v, bool *young) {
         weft__task *t = weft__ring_steal(s, v);
         if (t) return weft__work_task(t);
     }
-    if (fresh_waits(&a, &b)) {
+    if (fresh_waits(&a, &b) && !weft__fresh_held()) {
         weft__fresh *f = weft__deque_steal(v);
         if (f) {
             weft__store(&s->steals, weft__load(&s->steals, relaxed) + 1, relaxed); /* a counter */
@@ -155,6 +157,11 @@ static bool own_stack_wanted(weft__slot *s) {
 }
 
 bool weft__attend(weft__slot *s, weft__work *k) {
+    if (unlikely(weft__self()->own_thread)) { /* nobody else runs there */
+        weft__rounds_cut(s);
+        s->fair_end--; /* they are over: a yield leaves the stack, too */
+        return true;
+    }
     /* Before special tasks, of which there may always be one: timers and the global queues wait for no end of them. */
     if (weft__rounds_over(s) && own_stack_wanted(s)) {
         weft__attend_soon(s, 1);
@@ -231,9 +238,34 @@ static bool timer_soon(weft__slot *s) {
     return next != INT64_MAX && weft__rt.search > 0 && !weft__clock_is_fake() && next - weft__os_now() < weft__rt.search;
 }
 
+/* The same for a worker that serves one task alone. It keeps its slot only while that one goes on and nobody else waits. */
+static weft__work find_own(weft__worker *w) {
+    weft__slot *s = weft__here(w);
+    bool given = !s;
+    for (;;) {
+        bool others = s && (weft__others_wait(s) || weft__load(&weft__rt.wanting, relaxed)); /* hints */
+        weft__task *t = s && (given || !others) ? weft__pinned_take(w) : NULL;
+        if (t) {
+            weft__rounds_cut(s); /* see weft__attend */
+            return weft__work_task(t);
+        }
+        if (others) weft__slot_pass(w);
+        if (!w->serves) weft__bind_free(w);
+        s = weft__idle(w);
+        if (!s) return 0;
+        given = true;
+    }
+}
+
 weft__work weft__find_work(weft__worker *w) {
+    if (unlikely(w->own_thread)) return find_own(w);
     weft__slot *s = weft__here(w);
     for (;;) {
+        if (unlikely(weft__load(&w->leaving, relaxed)) && s && !w->pinned && !weft__load(&w->has_inbox, relaxed)) {
+            if (w->searching) found(w, s, 0);
+            weft__slot_pass(w);
+            s = NULL;
+        }
         if (!s && !(s = weft__idle(w))) return 0;
         if (unlikely(weft__load(&weft__rt.wanting, relaxed)) && !(s = weft__slot_yield(w, s))) continue; /* a hint */
         weft__work k = local(s);
@@ -244,11 +276,14 @@ weft__work weft__find_work(weft__worker *w) {
             if ((k = search(w, s, &young))) return found(w, s, k);
             if (timer_soon(s)) continue;
             if (young && !weft__lane_waits(WEFT_LANE_LOW)) {
-                weft__idle_nap(w);
+                weft__idle_nap(w, NAP_YOUNG);
                 continue;
             }
         }
         if ((k = weft__lane_take(WEFT_LANE_LOW))) return found(w, s, k);
-        s = weft__idle(w);
+        if (unlikely(weft__fresh_held()) && weft__idle_work_waits(s, 1))
+            weft__idle_nap(w, NAP_HELD);
+        else
+            s = weft__idle(w);
     }
 }

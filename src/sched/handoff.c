@@ -17,11 +17,28 @@ static void post_publish(weft__slot *s, void *task) {
     weft__work_injected();
 }
 
+/* The worker is about to lose its slot computing. Before the commit, since behind it the worker may be back at once. */
+static void stray(weft__worker *w) {
+    weft__add(&weft__rt.strays, 1, relaxed); /* a hint for the watch */
+    weft__thread_slice(w->tid, WEFT_SLICE_STRAY);
+    weft__store(&w->stray, true, release); /* pairs with the exchange below */
+}
+
+/* It is back, or has not lost it: whoever finds out first. (It may have given its slot up itself meanwhile.) */
+static void stray_no_more(weft__worker *w) {
+    if (!weft__load(&w->stray, relaxed) || !weft__xchg(&w->stray, false, acq_rel)) return; /* the exchange decides */
+    weft__thread_slice(w->tid, WEFT_SLICE_WORKER);
+    weft__sub(&weft__rt.strays, 1, relaxed); /* hints for the watch, both */
+    if (weft__crowd_wait() <= weft__rt.slice) weft__store(&weft__rt.hold, 0, relaxed);
+}
+
 /* The worker has no slot: takes an idle one, or leaves the task to somebody who has. Returns the slot we are on then. */
 static weft__slot *lost(weft__worker *w) {
+    stray_no_more(w);
     weft__slot *s = weft__idle_slot_take(w->last);
     if (s) {
         weft__slot_own(s, w);
+        if (w->own_thread) weft__rounds_cut(s); /* see weft__attend */
         return s;
     }
     weft__task *me = weft__cur(w);
@@ -62,7 +79,7 @@ weft__slot *weft__enter_slow(void) {
 
 /* The system call is made with in_rt = 1 (against H10), but by a worker that has just been given its slot, and only with a new CPU. */
 void weft__slot_place(weft__slot *s, weft__worker *w) {
-    if (w->cpu == s->place.cpu + 1) return;
+    if (w->cpu == s->place.cpu + 1 || w->own_thread) return; /* a bound task's CPU is its own business */
     w->cpu =
         weft__thread_bind(s->place.cpu) == 0 ? s->place.cpu + 1 : 0; /* the CPU may have gone: then wherever the kernel likes */
 }
@@ -74,29 +91,52 @@ void weft__slot_disown(weft__worker *w) {
     weft__store(&s->owner, NULL, release); /* H6: a hint */
 }
 
-/* The request and the commit; under the requester lock. */
-static bool take(weft__slot *s) {
-    weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint */
-    if (!w) return false;
+/* The first half: false, it is not to be had. Under the requester lock, as the second. */
+static bool request(weft__slot *s, weft__worker **w) {
+    *w = weft__load(&s->owner, acquire); /* H6: a hint */
+    if (!*w) return false;
     uintptr_t open = weft__gate_open(s), requested = open | WEFT_GATE_REQUESTED, seen = open;
-    if (!weft__cas(&w->gate, &seen, requested, acq_rel) && seen != requested) return false; /* pairs with weft__enter */
-#ifndef WEFT_MUTANT_NO_BARRIER
-    weft__heavy_barrier(); /* H2; pairs with the light barrier in weft__enter */
-#endif
+    return weft__cas(&(*w)->gate, &seen, requested, acq_rel) || seen == requested; /* pairs with weft__enter */
+}
+
+/* One more task computes without a slot. If there are many, what is fresh waits for a while, in the global queue. The slot is ours. */
+static void hold_back(weft__slot *s) {
+    int64_t wait = weft__crowd_wait();
+    if (wait <= weft__rt.slice) return;
+    weft__store(&weft__rt.hold, weft__os_now() + wait, relaxed); /* a hint */
+    while (weft__load(&s->bottom, relaxed) != weft__load(&s->top, relaxed)) weft__deque_overflow(s);
+}
+
+/* The second half, behind the heavy barrier. */
+static bool commit(weft__slot *s, weft__worker *w) {
 #ifndef WEFT_MUTANT_NO_IN_RT
     if (weft__load(&w->in_rt, acquire)) return false; /* H6; pairs with the release in weft__leave. Stays requested */
 #endif
-    seen = requested;
+    bool computing =
+        weft__load(&s->watch_finds, relaxed) == WEFT_FOUND_COMPUTING; /* the watch's own, or a test's: then nobody's */
+    if (computing) stray(w);
 #ifdef WEFT_MUTANT_PLAIN_COMMIT
     weft__store(&w->gate, WEFT_GATE_NONE, release);
 #else
-    if (!weft__cas(&w->gate, &seen, WEFT_GATE_NONE, acq_rel)) return false; /* H3: against the reopening in weft__enter_slow */
+    uintptr_t requested = weft__gate_open(s) | WEFT_GATE_REQUESTED;
+    if (!weft__cas(&w->gate, &requested, WEFT_GATE_NONE, acq_rel)) { /* H3: against the reopening in weft__enter_slow */
+        if (computing) stray_no_more(w);
+        return false;
+    }
 #endif
 #ifdef WEFT_DEBUG_CHECKS
     for (int i = 0; i < 32; i++) weft__cpu_relax(); /* time for a wrong owner to show up */
     weft__check(!s->inside, "H1: a slot that was taken has no owner");
 #endif
-    weft__add(&weft__rt.takeovers, 1, relaxed); /* a counter */
+    /* It is ours now. Those who have given way before come first, then the fresh ones, of whom the next may compute as well. */
+    if (computing) hold_back(s);
+    s->boost = 0;
+    weft__store(&s->picks, weft__load(&s->picks, relaxed) | 1, relaxed);
+    weft__rounds_cut(s);
+    if (s->fair % WEFT_FRESH_EVERY == 0) s->fair++;
+    weft__store(&s->watch_finds, WEFT_FOUND_MOVING, relaxed);
+    weft__store(&s->watch_picks, weft__load(&s->picks, relaxed) - 1, relaxed); /* whoever gets it has the time from then on */
+    weft__add(&weft__rt.takeovers, 1, relaxed);                                /* a counter */
     return true;
 }
 
@@ -108,12 +148,24 @@ void weft__worker_request(weft__worker *w) {
     weft__lock_leave(&requester);
 }
 
-bool weft__slot_take(weft__slot *s) {
+int weft__slots_take(weft__slot **s, int n) {
+    weft__worker *w[WEFT_TAKE_MAX];
+    int asked = 0, taken = 0;
     weft__lock_take(&requester);
-    bool taken = take(s);
+    for (int i = 0; i < n; i++)
+        if (request(s[i], &w[asked])) s[asked++] = s[i];
+#ifndef WEFT_MUTANT_NO_BARRIER
+    if (asked) weft__heavy_barrier(); /* H2; pairs with the light barrier in weft__enter */
+#endif
+    for (int i = 0; i < asked; i++)
+        if (commit(s[i], w[i])) s[taken++] = s[i];
     weft__lock_leave(&requester);
-    if (taken) weft__idle_slot_give(s);
+    for (int i = 0; i < taken; i++) weft__idle_slot_give(s[i]);
     return taken;
+}
+
+bool weft__slot_take(weft__slot *s) {
+    return weft__slots_take(&s, 1) == 1;
 }
 
 void weft__slot_take_forget(void) {

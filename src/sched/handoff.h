@@ -46,6 +46,10 @@ WEFT_INLINE uintptr_t weft__gate_open(weft__slot *s) {
     return (uintptr_t)s | (weft__fences ? WEFT_GATE_FENCED : 0);
 }
 
+/* How long the kernel lets a worker run before others, and one that computes without a slot: the others come first then. */
+#define WEFT_SLICE_WORKER (100 * WEFT_US)
+#define WEFT_SLICE_STRAY (100 * WEFT_MS)
+
 /* Returns the slot, or NULL on a plain thread. */
 WEFT_COLD weft__slot *weft__enter_slow(void);
 
@@ -115,6 +119,10 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
 /* Takes the slot from a worker that is outside the runtime and gives it to another. False: it was not to be had now; the worker
  * will meet the request at its next entry. From any thread that is not inside the runtime. */
 bool weft__slot_take(weft__slot *s);
+/* The same for several, with one barrier; the workers of those that the watch found computing become strays. How many it took; n is at most
+ * WEFT_TAKE_MAX. */
+int weft__slots_take(weft__slot **s, int n);
+enum { WEFT_TAKE_MAX = 64 };
 /* Sends the worker's next entry the slow way, where it lets others run first. From any thread. */
 void weft__worker_request(weft__worker *w);
 /* In the child of a fork: nobody requests anything. */

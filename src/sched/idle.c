@@ -10,8 +10,8 @@
  *     producer  puts the work on its queue; light barrier; looks at `idle` and `searching`
  * Either the producer sees an idle slot without a searcher, and wakes somebody, or the worker sees the work. test/model/idle.pml.
  *
- * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 100 us and
- * doubling to 4 ms, to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle
+ * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and
+ * doubling to 4 ms (watch.c), to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle
  * it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
  * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too.
  * Once after everything has become idle, or now and then beside others, it looks at the stacks (trim.c).
@@ -41,24 +41,29 @@
 #include "time/clock.h"
 
 enum {
-    NAP_FIRST = 100 * 1000,    /* ns */
+    NAP_FIRST = 50 * 1000,     /* ns */
     NAP_MAX = 4 * 1000 * 1000, /* ns */
-    NAP_YOUNG = 100 * 1000,    /* ns */
     QUIET_NAPS = 2,            /* naps after everything has become idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
+    SPARES = 2,                /* workers that stay although there is no slot for them */
     GRACE = 500 * 1000,        /* ns that an owner at work may be late with its timers before the sentry runs them */
 };
+
+int64_t weft__idle_retire = 5 * WEFT_SECOND;
 
 static struct {
     weft__lock lock;
     weft__slot *slots;     /* idle slots */
     weft__worker *workers; /* idle workers, the last to sleep first */
+    weft__worker *own;     /* idle ones that serve one task alone: they get a slot for that only */
+    int sleeping;          /* how many */
     weft__worker *sentry;
     int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;       /* the sentry does not nap */
     int64_t watched; /* when the owners' rounds were looked at */
     bool starting;   /* a spare worker is on its way; until somebody sleeps */
+    uint64_t turn;   /* of those who want a slot */
     int64_t retry;   /* no thread could be started: not again before then */
 } idle;
 
@@ -84,16 +89,20 @@ static weft__slot *slot_pop(weft__slot *prefer) {
 }
 
 static void worker_push(weft__worker *w) {
-    w->idle_next = idle.workers;
-    w->idle_prev = &idle.workers;
-    if (idle.workers) idle.workers->idle_prev = &w->idle_next;
-    idle.workers = w;
+    weft__worker **list = w->own_thread ? &idle.own : &idle.workers;
+    w->idle_next = *list;
+    w->idle_prev = list;
+    if (*list) (*list)->idle_prev = &w->idle_next;
+    *list = w;
+    if (w->own_thread) return;
+    idle.sleeping++;
     idle.starting = false;
 }
 
 static void want(weft__worker *w, bool on) {
     if (w->wants == on) return;
     w->wants = on;
+    if (on) w->wants_since = ++idle.turn;
     weft__add(&weft__rt.wanting, on ? 1 : -1, relaxed); /* a hint outside the lock */
 }
 
@@ -102,6 +111,7 @@ static void worker_remove(weft__worker *w) {
     *w->idle_prev = w->idle_next;
     if (w->idle_next) w->idle_next->idle_prev = w->idle_prev;
     w->idle_prev = NULL;
+    if (!w->own_thread) idle.sleeping--;
     w->was_sentry = idle.sentry == w;
     if (w->was_sentry) idle.sentry = NULL;
 }
@@ -123,8 +133,9 @@ static weft__worker *worker_pop(void) {
 static weft__worker *wanting_pop(void) {
     if (!weft__load(&weft__rt.wanting, relaxed)) return NULL; /* written under the lock */
     weft__worker *w = NULL;
-    for (weft__worker *x = idle.workers; x; x = x->idle_next)
-        if (x->wants) w = x; /* who has slept for longest: they take turns */
+    for (int i = 0; i < 2; i++)
+        for (weft__worker *x = i ? idle.own : idle.workers; x; x = x->idle_next)
+            if (x->wants && (!w || x->wants_since < w->wants_since)) w = x; /* who has waited for longest: they take turns */
     worker_remove(w);
     return w;
 }
@@ -166,11 +177,16 @@ static bool may_start(void) {
     return idle.retry == 0 || weft__os_now() >= idle.retry;
 }
 
-/* Nobody sleeps, so nobody watches over the slots, idle or busy: a spare worker is to be started, after the lock is left. Under the lock. */
-static bool unwatched(void) {
-    if (idle.workers || idle.starting || !may_start()) return false;
+/* Fewer than that sleep: a spare worker is to be started, after the lock is left. Under the lock. */
+static bool fewer(int than) {
+    if (idle.sleeping >= than || idle.starting || !may_start()) return false;
     idle.starting = true;
     return true;
+}
+
+/* Nobody sleeps, so nobody watches over the slots, idle or busy. As above. */
+static bool unwatched(void) {
+    return fewer(1);
 }
 
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
@@ -236,6 +252,13 @@ void weft__wake_one(weft__slot *by) {
     if (p.spare) start_spare();
 }
 
+static void kick_sentry(void) {
+    weft__lock_take(&idle.lock);
+    weft__worker *w = idle.sentry;
+    weft__lock_leave(&idle.lock);
+    if (w) weft__worker_kick(w);
+}
+
 void weft__work_injected(void) {
     atomic_thread_fence(memory_order_seq_cst); /* the work before the look; pairs with the heavy barrier in weft__idle */
     if (weft__load(&weft__rt.searching, relaxed)) return;
@@ -244,7 +267,10 @@ void weft__work_injected(void) {
         return;
     }
     weft__worker *w = weft__load(&weft__rt.napper, acquire); /* workers are never freed while the runtime runs */
-    if (w) weft__worker_kick(w);
+    if (w)
+        weft__worker_kick(w);
+    else if (weft__watch_wanted())
+        kick_sentry();
 }
 
 /* ---- sleeping ---- */
@@ -281,22 +307,41 @@ static void watch_owners(int64_t now) {
     }
 }
 
+/* More workers sleep than are of use; under the lock. */
+static bool excess(void) {
+    return idle.sleeping > weft__rt.slots + SPARES;
+}
+
 /* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
 static int64_t sleep_until(weft__worker *w) {
     int64_t now = weft__os_now(), until = INT64_MAX, trim = weft__trim_due(now);
     weft__lock_take(&idle.lock);
     int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
-    if (!weft__load(&weft__rt.idle, relaxed)) timer = INT64_MAX; /* no slot to run it with: whoever gives one up looks again */
-    if (w->idle_prev && (!idle.sentry || timer < idle.until)) idle.sentry = w;
+    if (!weft__load(&weft__rt.idle,
+                    relaxed)) { /* no slot to run it with, unless one is taken; whoever gives one up looks again */
+        timer = weft__watch_until();
+        if (timer < now + NAP_FIRST) timer = now + NAP_FIRST;
+        trim = INT64_MAX; /* others come first */
+    }
+    weft__worker *kick = NULL;
+    if (w->own_thread)
+        kick = timer < idle.until ? idle.sentry : NULL; /* the slot it gave up has an earlier timer */
+    else if (w->idle_prev && (!idle.sentry || timer < idle.until))
+        idle.sentry = w;
     if (idle.sentry != w) {
+        bool many = !w->own_thread && excess();
         weft__lock_leave(&idle.lock);
+        if (kick) weft__worker_kick(kick);
+        w->retires = many ? now + weft__idle_retire : 0;
         return 0;
     }
+    w->retires = 0;
     bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots;
     if (busy) {
         w->quiet = 0;
-        w->nap = w->nap == 0 ? NAP_FIRST : w->nap < NAP_MAX ? 2 * w->nap : NAP_MAX;
+        int64_t most = weft__watch_nap();
+        w->nap = w->nap == 0 ? NAP_FIRST : 2 * w->nap < most ? 2 * w->nap : most;
         until = now + w->nap;
     } else if (w->quiet < QUIET_NAPS) {
         w->quiet++;
@@ -368,15 +413,33 @@ static bool tidied(weft__worker *w) {
     return !weft__load(&w->given, relaxed) && weft__idle_work_waits(NULL, 1);
 }
 
+/* Leaves the list for good: it is to be released, or has been of no use for long. Not while somebody is pinned to it. False: it stays. */
+static bool retire(weft__worker *w) {
+    bool over = weft__load(&w->leaving, acquire); /* pairs with weft_worker_release */
+    if (!over && (!w->retires || weft__os_now() < w->retires)) return false;
+    weft__lock_take(&idle.lock);
+    over = w->idle_prev && !w->inbox && !w->pinned && (over || (excess() && idle.sentry != w));
+    weft__worker *heir = NULL;
+    if (over) {
+        worker_remove(w);
+        if (w->was_sentry) heir = relieve();
+    }
+    weft__lock_leave(&idle.lock);
+    if (heir) weft__worker_kick(heir);
+    w->retires = 0;
+    return over;
+}
+
 static weft__slot *sleep_until_given(weft__worker *w) {
     weft__slot *s;
     while (!(s = take_given(w))) {
         if (weft__load(&weft__rt.stopping, acquire)) return NULL; /* pairs with weft__workers_stop */
+        if (retire(w)) return NULL;
         int64_t until = sleep_until(w);
         weft__add(&(w->last ? w->last : weft__rt.slot)->sleeps, 1, relaxed); /* a counter */
-        weft__futex_wait(&w->wake, 0, until);
+        weft__futex_wait(&w->wake, 0, until ? until : w->retires);
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
-        if (until) weft__watch();
+        if (until && weft__watch()) w->nap = 0;
         if (!until || weft__load(&w->given, relaxed)) continue;
         if (neglected() && (s = take_back(w))) return s;
         if (weft__load(&w->given, relaxed)) continue;
@@ -418,13 +481,18 @@ weft__slot *weft__idle(weft__worker *w) {
     }
     if (mine) {
         weft__heavy_barrier(); /* pairs with the light barrier in weft__work_made */
-        if (weft__idle_work_waits(NULL, WORTH_WAKING) && (s = take_back(w))) return s;
+        if (weft__idle_work_waits(NULL, WORTH_WAKING)) {
+            if (w->own_thread)
+                weft__wake_one(NULL);
+            else if ((s = take_back(w)))
+                return s;
+        }
     }
     return sleep_until_given(w);
 }
 
-void weft__idle_nap(weft__worker *w) {
-    int64_t until = weft__os_now() + NAP_YOUNG, timer = weft__wheel_next(&weft__here(w)->wheel);
+void weft__idle_nap(weft__worker *w, int64_t ns) {
+    int64_t until = weft__os_now() + ns, timer = weft__wheel_next(&weft__here(w)->wheel);
     stop_searching(w);
     if (!weft__clock_is_fake() && timer < until) until = timer > 0 ? timer : 1;
     weft__store(&weft__rt.napper, w, release); /* pairs with weft__work_injected; the nap bounds what it misses */
@@ -462,19 +530,28 @@ void weft__idle_return(weft__slot *s) {
 }
 
 void weft__idle_slot_give(weft__slot *s) {
+    weft__worker *me = weft__self();
     weft__lock_take(&idle.lock);
     weft__worker *w = wanting_pop();
+    /* The sentry, which is awake, where others may be long in coming; else one of these, so that the next look comes soon. */
+    if (!w && me->idle_prev && weft__load(&weft__rt.strays, relaxed)) worker_remove(w = me);
     if (!w) w = worker_pop();
     weft__worker *sentry = undeep(w);
-    bool spare = w && unwatched();
+    /* One to watch, and one for the next slot: where many compute, a new thread is long in coming. */
+    bool spare = w && fewer(2);
     weft__lock_leave(&idle.lock);
+    if (w)
+        give(w, s, false);
+    else if (weft__worker_start(s, false) < 0)
+        not_started(s, false);
     if (sentry) weft__worker_kick(sentry);
     if (spare) start_spare();
-    if (w) {
-        give(w, s, false);
-    } else if (weft__worker_start(s, false) < 0) {
-        not_started(s, false);
-    }
+}
+
+void weft__slot_pass(weft__worker *w) {
+    weft__slot *s = weft__here(w);
+    weft__slot_disown(w);
+    weft__idle_slot_give(s);
 }
 
 /* ---- pinned tasks ---- */
@@ -540,19 +617,15 @@ weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
 void weft__idle_kick(void) {
     weft__foreign_enter(); /* before the look at the phase; pairs with weft_stop, which frees the workers */
     uint32_t phase = weft__load(&weft__rt.phase, seq_cst);
-    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) {
-        weft__lock_take(&idle.lock);
-        weft__worker *w = idle.sentry;
-        weft__lock_leave(&idle.lock);
-        if (w) weft__worker_kick(w);
-    }
+    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) kick_sentry();
     weft__foreign_leave();
 }
 
 /* Under the lock: somebody who has just armed a timer may be looking for a sentry to kick. */
 static void clear(void) {
     idle.slots = NULL;
-    idle.workers = idle.sentry = NULL;
+    idle.workers = idle.own = idle.sentry = NULL;
+    idle.sleeping = 0;
     idle.until = idle.retry = 0;
     idle.deep = idle.starting = false;
     weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */

@@ -38,16 +38,18 @@ bool weft__idle_work_waits(weft__slot *s, int fresh);
 /* When others than the slot's owner are to look after its timers: at the moment of the first, or some time later if the owner is at
  * work and likely to do it. INT64_MAX: it has none. */
 int64_t weft__idle_timer(weft__slot *v);
-/* A short sleep with the slot kept, while the only work around is too young to take. */
-void weft__idle_nap(weft__worker *w);
+/* A short sleep with the slot kept, while the only work around is too young to take, or held back. */
+void weft__idle_nap(weft__worker *w, int64_t ns);
 /* A slot that nobody holds, `prefer` if possible; NULL: none. For a worker that lost its own. */
 weft__slot *weft__idle_slot_take(weft__slot *prefer);
 /* Takes an idle slot for a short time, to look at what is its owner's; false: it is not idle. Its return is followed by a look for work
  * (T2 in trim.c), which the caller acts on. By a worker without a slot. */
 bool weft__idle_borrow(weft__slot *s);
 void weft__idle_return(weft__slot *s);
-/* A slot that was taken away: to an idle worker, to a new one, or to the idle list. */
+/* A slot that was taken away: to the calling worker, if it is idle, to another, to a new one, or to the idle list. */
 void weft__idle_slot_give(weft__slot *s);
+/* The worker, on its own stack, gives its slot to another, as above. */
+void weft__slot_pass(weft__worker *w);
 /* The sentry looks at the clocks again: a timer was armed from outside, or the fake clock moved. */
 void weft__idle_kick(void);
 /* Every slot is idle: a runtime begins. And there is none: it has ended. */
@@ -55,12 +57,24 @@ void weft__idle_open(void);
 void weft__idle_close(void);
 /* In the child of a fork, where somebody may have held the lock: there is none. */
 void weft__idle_forget(void);
+/* After that a worker that is of no use ends. A variable for tests. */
+extern int64_t weft__idle_retire;
 /* Nothing runs and nothing is ready: for tests. */
 bool weft__idle_all(void);
 
-/* What the sentry does besides, each time it wakes of its own accord (watch.c): sends workers that have gone on for a slice, or that a timer or a
- * task of high or low priority waits for, to attend to the others at their next call. */
-void weft__watch(void);
+/* ---- the watch (watch.c): what the sentry does besides, each time it wakes of its own accord ---- */
+
+/* What it found a slot's owner doing at the last look; slot.watch_finds. */
+enum { WEFT_FOUND_MOVING, WEFT_FOUND_COMPUTING, WEFT_FOUND_BLOCKED };
+/* Looks at all slots; takes those that are needed from tasks that block or compute. True: it took one, and is to look again soon. */
+bool weft__watch(void);
+/* How long fresh tasks wait for those that compute: a slice, and the longer the more of these have no slot. */
+int64_t weft__crowd_wait(void);
+/* The longest nap until the next look, and when that one is due at the latest, on the kernel's clock. */
+int64_t weft__watch_nap(void);
+int64_t weft__watch_until(void);
+/* Work has come, and every slot is held: one of them by somebody who was found blocked. */
+bool weft__watch_wanted(void);
 
 /* ---- pinned tasks ---- */
 
@@ -75,6 +89,14 @@ weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s);
 
 /* Starts another worker thread with the slot, or, NULL, to wait for one. 0; WEFT_ELIMIT: as many as allowed; -errno. */
 int weft__worker_start(weft__slot *s, bool searching);
+/* Starts one that serves one task alone. */
+int weft__worker_start_own(weft__worker **out, weft__task *t);
+/* The calling thread, which is no worker, becomes one: first the worker, then its service until it is told to leave (true), or the
+ * runtime stops. */
+int weft__worker_attach(weft__worker **out);
+bool weft__worker_serve(weft__worker *w);
+/* From any thread, while it serves. */
+void weft__worker_leave(weft__worker *w);
 /* Wakes the worker, whatever it sleeps for. */
 void weft__worker_kick(weft__worker *w);
 /* All workers leave their loops, and their threads end. No task is left. */

@@ -38,7 +38,7 @@ static void announce(weft__slot *s, int lane) {
 }
 
 void weft__special_ready(weft__slot *s, weft__task *t) {
-    if (t->pins) {
+    if (t->pins || t->bound) {
         weft__pinned_ready(s, t);
         return;
     }

@@ -80,6 +80,7 @@ weft__work weft__inject_take_tasks(weft__slot *s, uint32_t max) {
 }
 
 weft__work weft__inject_take_fresh(weft__slot *s, uint32_t max) {
+    if (weft__fresh_held()) return 0;
     weft__fresh *first = take(&weft__rt.fresh, max, fresh_link);
     if (!first) return 0;
     for (weft__fresh *f = first->link, *next; f; f = next) {

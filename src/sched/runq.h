@@ -124,6 +124,11 @@ void weft__inject_push_task(weft__inject *q, weft__task *t);
 void weft__inject_push_fresh(weft__inject *q, weft__fresh *f);
 weft__task *weft__inject_pop_task(weft__inject *q);
 weft__fresh *weft__inject_pop_fresh(weft__inject *q);
+/* Nothing fresh is to be started from there or stolen for the moment: too many tasks compute without a slot (watch.c). */
+WEFT_INLINE bool weft__fresh_held(void) {
+    int64_t until = weft__load(&weft__rt.hold, relaxed); /* a hint */
+    return unlikely(until != 0) && until > weft__os_now();
+}
 /* Takes our share, `max` at most, into the slot's own queues; one of them is returned. */
 weft__work weft__inject_take_tasks(weft__slot *s, uint32_t max);
 weft__work weft__inject_take_fresh(weft__slot *s, uint32_t max);

@@ -40,6 +40,8 @@ enum {
     WEFT_THREADS_MAX = 10000, /* default of max_threads */
 };
 
+#define WEFT_SLICE_MOST (INT64_C(365) * 86400 * WEFT_SECOND) /* as good as for ever, and 64 of them are a number */
+
 /* What a task needs; one word, so that it is written at once. */
 typedef union weft__shape {
     struct {
@@ -86,10 +88,13 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
-    void *timer_fn; /* a timer's function that this task calls, which must not wait; NULL: none */
-    uint32_t locks; /* found free since it last stepped back (sync.h); its own. The first value does not matter */
-    uint32_t pins;  /* weft_pin without weft_unpin: it runs on pinned_to only */
+    void *timer_fn;  /* a timer's function that this task calls, which must not wait; NULL: none */
+    uint32_t locks;  /* found free since it last stepped back (sync.h); its own. The first value does not matter */
+    uint32_t pins;   /* weft_pin without weft_unpin: it runs on pinned_to only */
+    uint32_t blocks; /* weft_block_enter without weft_block_exit */
     weft__worker *pinned_to;
+    weft__worker *bound; /* weft_bind: its own thread, which is pinned_to too; NULL: it has none */
+    uint32_t binds;      /* weft_bind without weft_unbind */
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
     uint32_t size_class; /* of the stack */
     uint32_t again;      /* the stack's: the class that the next task on it may have */
@@ -154,6 +159,7 @@ struct weft__slot {
     /* The watch's (watch.c). */
     _Atomic uint32_t watch_picks;
     _Atomic int64_t watch_since;
+    _Atomic uint8_t watch_finds; /* WEFT_FOUND_…, at the last look */
     /* Handing the slot on (handoff.c, idle.c). */
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */
@@ -170,29 +176,41 @@ struct weft__slot {
 };
 
 struct weft__worker {
-    _Atomic uint32_t in_rt;    /* written by its own thread; read by whoever wants its slot */
-    _Atomic uintptr_t gate;    /* its slot, and whether somebody wants it (handoff.h) */
-    _Atomic(weft__task *) cur; /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
+    _Atomic uint32_t in_rt;         /* written by its own thread; read by whoever wants its slot */
+    _Atomic uintptr_t gate;         /* its slot, and whether somebody wants it (handoff.h) */
+    _Atomic(weft__task *) blocking; /* the task that said so is in a call that blocks; its own thread, and the watch */
+    _Atomic(weft__task *) cur;      /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
     weft__post *post;
     void *post_arg;
     void *sp; /* its own stack, while it runs a task */
     void *fake;
     weft__bounds bounds;
-    int *errno_at;      /* of this thread */
-    weft__eh *eh;       /* likewise; NULL: no C++ */
-    weft__work pending; /* to be started from its own stack */
-    bool searching;     /* counted in weft__rt.searching */
-    int64_t nap;        /* next nap, nanoseconds; doubles while nothing is found */
-    weft__slot *last;   /* where it ran last; a hint */
-    int cpu;            /* that it is bound to, + 1; 0: none */
+    int *errno_at;            /* of this thread */
+    weft__eh *eh;             /* likewise; NULL: no C++ */
+    weft__work pending;       /* to be started from its own stack */
+    bool searching;           /* counted in weft__rt.searching */
+    int64_t nap;              /* next nap, nanoseconds; doubles while nothing is found */
+    weft__slot *last;         /* where it ran last; a hint */
+    int tid;                  /* the kernel's number; fixed once it runs */
+    bool own_thread;          /* serves one task alone (bind.c); fixed */
+    bool attached;            /* somebody else's thread (worker.c); fixed */
+    int pinned;               /* tasks that are pinned to it; its own */
+    weft__worker *bound_next; /* own_thread: that list; under its lock */
+    bool unused;              /* own_thread: on bind.c's list; under its lock */
+    weft__task *serves;       /* own_thread: which; NULL: none; its own; while nobody runs there, under bind.c's lock */
+    _Atomic bool leaving;     /* attached: it is to be released; any thread */
+    _Atomic bool stray;       /* it lost its slot computing; whoever takes the slot, then its own */
+    int cpu;                  /* that it is bound to, + 1; 0: none */
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
-    weft__worker *all_next;               /* under the idle lock */
+    weft__worker *all_next;               /* under the workers' lock */
     weft__task *inbox, *inbox_last;       /* pinned tasks that are ready, through `link`; under the idle lock */
     _Atomic bool has_inbox;               /* the same, as a hint */
     bool wants;                           /* idle with something in its inbox, and no slot to be had; under the idle lock */
+    uint64_t wants_since;                 /* whose turn it is; under the idle lock */
+    int64_t retires;                      /* it ends then, unless it is of use before; its own */
     bool was_sentry;                      /* when it was taken off the list; under the idle lock, then its own */
     int quiet;                            /* naps since everything is idle; under the idle lock */
     pthread_t thread;
@@ -240,8 +258,8 @@ struct weft__rt {
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
     void *hook_arg;
     int default_class; /* the configured one */
-    int max_threads;
-    int64_t search, slice;
+    int max_threads, block_threads_max, bound_threads_max;
+    int64_t search, slice, block_idle;
     bool report_stacks;     /* at the end */
     weft__slot *slot;       /* array */
     _Atomic bool no_stacks; /* the last attempt to get a stack failed: spawns are refused */
@@ -255,7 +273,9 @@ struct weft__rt {
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */
-    _Atomic uint64_t takeovers, foreign_wakes;
+    _Atomic uint64_t takeovers, handoffs, binds, foreign_wakes;
+    _Atomic int32_t strays; /* workers that compute without a slot */
+    _Atomic int64_t hold;   /* until then no fresh task is taken from the global queue, or stolen; 0 = none */
     WEFT_ALIGNED weft__inject started, fresh;
     weft__lane lane[2];      /* high, low */
     _Atomic int64_t low_ran; /* when a low task was last taken */

@@ -130,6 +130,9 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st);
 /* Supplied by timer.c: timers of users have become due in this wheel. */
 void weft__timers_due(weft__slot *s, weft__wheel *w);
 
+/* Supplied by the block layer (bind.c): a worker that serves one task alone has none now, and may be given another. */
+void weft__bind_free(weft__worker *w);
+
 /* Work for a worker's own stack: everything in G4's order, timers included; 0: nothing, the slot was given up. */
 weft__work weft__find_work(weft__worker *w);
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Worker threads: what they do on their own stack, how they begin and end.
  *
- * A worker lives in memory that stays until the runtime ends: whoever wants its slot may look at its gate at any time. */
+ * A worker lives in memory that stays until the runtime ends: whoever wants its slot may look at its gate at any time. One that retires (idle.c)
+ * leaves its memory to the next. Besides those that run any task there are those that serve one task alone (bind.c), and threads of the
+ * user's that serve for a time (attach.c). */
 #define WEFT_KEEP_ERRNO
 #include <stdio.h>
 
 #include "sched/switch.h"
+
+enum { ATTACHED_LEFT = 2 }; /* weft__worker.wake */
 
 struct weft__rt weft__rt = {.fresh_slab = {.size = sizeof(weft__fresh)}};
 weft__worker weft__nobody = {.gate = WEFT_GATE_NONE};
@@ -14,8 +18,10 @@ __thread weft__worker *weft__self_worker = &weft__nobody;
 
 static struct {
     weft__lock lock;
-    weft__worker *all; /* linked through all_next */
-    int count;
+    weft__worker *all;     /* linked through all_next, as the next */
+    weft__worker *retired; /* their memory is used again */
+    int count;             /* without those that serve one task alone, which have a limit of their own */
+    int numbered;          /* so far */
 } workers;
 
 static void open_thread(weft__worker *w) {
@@ -23,6 +29,8 @@ static void open_thread(weft__worker *w) {
     w->errno_at = &errno;
     w->eh = weft__eh_here();
     w->bounds = weft__san_thread();
+    w->tid = weft__thread_id();
+    weft__thread_slice(w->tid, WEFT_SLICE_WORKER);
     weft__store(&w->in_rt, 1, relaxed); /* pairs with weft__slot_take: it has no slot yet */
 }
 
@@ -56,8 +64,8 @@ static WEFT_NO_TSAN void run(weft__worker *w, weft__work k) {
     weft__san_arrive(w->fake);
 }
 
-static void *worker_main(void *arg) {
-    weft__worker *w = arg;
+/* Serves until there is nothing to find any more: the runtime stops, or the worker retires. */
+static void serve(weft__worker *w) {
     open_thread(w);
     if (weft__stack_thread_open() < 0)
         weft__say("no alternate signal stack for worker %d: a stack overflow there will not be reported", w->id);
@@ -71,34 +79,126 @@ static void *worker_main(void *arg) {
     }
     weft__stack_thread_close();
     weft__self_worker = &weft__nobody;
+}
+
+/* ---- the list of all ---- */
+
+/* A retired one's memory, or new; NULL: none. Under the lock. */
+static weft__worker *obtain(void) {
+    weft__worker *w = workers.retired;
+    if (!w) return weft__calloc(1, sizeof *w);
+    workers.retired = w->all_next;
+    if (!w->attached) pthread_join(w->thread, NULL); /* it has left the list, and has nothing else to do */
+    memset(w, 0, sizeof *w);
+    return w;
+}
+
+/* Gives a number to it; under the lock. An error: there may not be another. */
+static int enlist(weft__worker *w) {
+    if (weft__load(&weft__rt.stopping, acquire))
+        return WEFT_ETERMINATED; /* weft__workers_stop has the list, or will see us on it */
+    if (!w->own_thread && workers.count >= weft__rt.max_threads) return WEFT_ELIMIT;
+    weft__store(&w->in_rt, 1, relaxed); /* as in open_thread */
+    weft__store(&w->gate, WEFT_GATE_NONE, relaxed);
+    if (!w->own_thread) workers.count++;
+    w->id = workers.numbered++;
+    w->all_next = workers.all;
+    workers.all = w;
+    return 0;
+}
+
+static void strike(weft__worker *w) {
+    weft__worker **at = &workers.all;
+    while (*at && *at != w) at = &(*at)->all_next;
+    if (!*at) return; /* weft__workers_stop has the list */
+    *at = w->all_next;
+    if (!w->own_thread) workers.count--;
+    w->all_next = workers.retired;
+    workers.retired = w;
+}
+
+static void discard(weft__worker *w) {
+    w->attached = true; /* no thread to be joined */
+    w->all_next = workers.retired;
+    workers.retired = w;
+}
+
+/* ---- our own threads ---- */
+
+static void *worker_main(void *arg) {
+    weft__worker *w = arg;
+    serve(w);
+    weft__lock_take(&workers.lock);
+    if (!weft__load(&weft__rt.stopping, acquire)) strike(w); /* else it is weft__workers_stop's */
+    weft__lock_leave(&workers.lock);
     return NULL;
 }
 
-int weft__worker_start(weft__slot *s, bool searching) {
-    weft__worker *w = weft__calloc(1, sizeof *w);
-    if (!w) return WEFT_ENOMEM;
-    weft__store(&w->in_rt, 1, relaxed); /* as in open_thread */
-    weft__store(&w->gate, WEFT_GATE_NONE, relaxed);
-    weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
+static int start(weft__slot *s, bool searching, weft__task *own, weft__worker **out) {
     weft__lock_take(&workers.lock);
-    int err = workers.count < weft__rt.max_threads ? 0 : WEFT_ELIMIT;
-    if (weft__load(&weft__rt.stopping, acquire))
-        err = WEFT_ETERMINATED; /* weft__workers_stop has the list, or will see us on it */
+    weft__worker *w = obtain();
+    int err = w ? 0 : WEFT_ENOMEM;
+    if (w) {
+        w->own_thread = own != NULL;
+        w->serves = own;
+        weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
+        err = enlist(w);
+        if (err) discard(w);
+    }
     if (!err) {
-        w->id = workers.count++;
-        w->all_next = workers.all;
-        workers.all = w;
         char name[24];
-        snprintf(name, sizeof name, "weft/%d", w->id);
+        snprintf(name, sizeof name, own ? "weft-own/%d" : "weft/%d", w->id);
         err = weft__thread_start(&w->thread, worker_main, w, name);
         if (err) {
-            workers.all = w->all_next;
-            workers.count--;
+            strike(w);
+            w->attached = true; /* as in discard */
         }
     }
     weft__lock_leave(&workers.lock);
-    if (err) weft__free(w);
+    if (out) *out = err ? NULL : w;
     return err;
+}
+
+int weft__worker_start(weft__slot *s, bool searching) {
+    return start(s, searching, NULL, NULL);
+}
+
+int weft__worker_start_own(weft__worker **out, weft__task *t) {
+    return start(NULL, false, t, out);
+}
+
+/* ---- threads of others ---- */
+
+int weft__worker_attach(weft__worker **out) {
+    weft__lock_take(&workers.lock);
+    weft__worker *w = obtain();
+    int err = WEFT_ENOMEM;
+    if (w) {
+        w->attached = true;
+        err = enlist(w);
+        if (err) discard(w);
+    }
+    weft__lock_leave(&workers.lock);
+    *out = err ? NULL : w;
+    return err;
+}
+
+bool weft__worker_serve(weft__worker *w) {
+    serve(w);
+    weft__lock_take(&workers.lock);
+    bool stopping = weft__load(&weft__rt.stopping, acquire); /* then it is weft__workers_stop's */
+    if (!stopping) strike(w);
+    weft__lock_leave(&workers.lock);
+    if (!stopping) return true;
+    weft__store(&w->wake, ATTACHED_LEFT, release); /* pairs with the acquire in weft__workers_stop */
+    weft__futex_wake(&w->wake, INT32_MAX);         /* an address only: it may be gone */
+    return false;
+}
+
+void weft__worker_leave(weft__worker *w) {
+    weft__store(&w->leaving, true, seq_cst); /* pairs with retire in idle.c */
+    weft__worker_kick(w);
+    weft__worker_request(w); /* a task that it runs steps back, and it visits its own stack */
 }
 
 int weft__workers_count(void) {
@@ -108,11 +208,7 @@ int weft__workers_count(void) {
     return n;
 }
 
-void weft__workers_forget(void) {
-    weft__worker *w = workers.all;
-    workers.all = NULL;
-    workers.count = 0;
-    weft__lock_leave(&workers.lock);
+static void free_all(weft__worker *w) {
     while (w) {
         weft__worker *next = w->all_next;
         weft__free(w);
@@ -120,18 +216,36 @@ void weft__workers_forget(void) {
     }
 }
 
+void weft__workers_forget(void) {
+    free_all(workers.all);
+    free_all(workers.retired);
+    workers.all = workers.retired = NULL;
+    workers.count = workers.numbered = 0;
+    weft__lock_leave(&workers.lock);
+}
+
+/* Until its thread has ended, or, somebody else's, has left. */
+static void wait_for(weft__worker *w) {
+    if (!w->attached) {
+        pthread_join(w->thread, NULL);
+        return;
+    }
+    uint32_t seen;
+    while ((seen = weft__load(&w->wake, acquire)) != ATTACHED_LEFT)
+        weft__futex_wait(&w->wake, seen, 0); /* pairs with weft__worker_serve */
+}
+
 void weft__workers_stop(void) {
     weft__store(&weft__rt.stopping, true, seq_cst); /* pairs with sleep_until_given */
     weft__lock_take(&workers.lock);
     for (weft__worker *w = workers.all; w; w = w->all_next) weft__worker_kick(w);
-    weft__worker *w = workers.all;
-    workers.all = NULL;
-    workers.count = 0;
+    weft__worker *w = workers.all, *retired = workers.retired;
+    workers.all = workers.retired = NULL;
+    workers.count = workers.numbered = 0;
     weft__lock_leave(&workers.lock);
-    for (weft__worker *x = w; x; x = x->all_next) pthread_join(x->thread, NULL);
-    while (w) { /* only now: they reach each other through the idle list */
-        weft__worker *next = w->all_next;
-        weft__free(w);
-        w = next;
-    }
+    for (weft__worker *x = w; x; x = x->all_next) wait_for(x);
+    for (weft__worker *x = retired; x; x = x->all_next)
+        if (!x->attached) pthread_join(x->thread, NULL);
+    free_all(w); /* only now: they reach each other through the idle list */
+    free_all(retired);
 }

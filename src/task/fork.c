@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "block/block.h"
 #include "chan/chan.h"
 #include "sync/sync.h"
 #include "task/panic.h"
@@ -74,6 +75,9 @@ static void clear_away(void) {
     bool release = whole && !orphaned;
     weft__workers_forget();
     weft__idle_forget();
+    weft__pool_forget();
+    weft__bind_forget();
+    weft__threads_forget();
     weft__slot_take_forget();
     if (phase != WEFT_PHASE_NONE) weft__stack_pool_forget(release);
     weft__runtime_forget(release);

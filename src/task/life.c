@@ -16,10 +16,8 @@ static WEFT_NOINLINE void become_odd(weft__task *t, weft__fresh *f) {
     }
     if (!f->extra) return;
     t->lane = f->extra->lane;
-    t->pins = f->extra->pinned;
     t->pinned_to = weft__self();
-    bool special = t->lane || t->pins;
-    weft__store(&t->b.kind, special ? WEFT_BLOCK_SPECIAL : WEFT_BLOCK_TASK, relaxed); /* nobody knows it yet */
+    weft__pin_set(t, f->extra->pinned);
 }
 
 /* Makes the record's task out of the one that lies on the stack already; consumes the record. The block is left as the last task left
@@ -61,8 +59,8 @@ void weft__scope_left_open(weft__task *t) {
 /* The next task on this stack is like any other. */
 static void unpin(weft__task *t) {
     t->lane = WEFT_LANE_NORMAL;
-    t->pins = 0;
-    weft__store(&t->b.kind, WEFT_BLOCK_TASK, relaxed); /* nobody waits for it any more */
+    if (t->bound) weft__bind_end(t);
+    weft__pin_set(t, 0); /* nobody waits for it any more */
 }
 
 static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
@@ -85,6 +83,9 @@ WEFT_INLINE weft__work opener(weft__block *owner, weft__slot *s) {
 static WEFT_COLD void end_linked(weft__task *t) {
     if (t->pins > (t->extra ? t->extra->pinned : 0))
         weft__die("task %llu \"%s\" ended pinned: weft_unpin is missing", (unsigned long long)t->id,
+                  t->extra ? t->extra->name : "");
+    if (t->blocks)
+        weft__die("task %llu \"%s\" ended in a call that blocks: weft_block_exit is missing", (unsigned long long)t->id,
                   t->extra ? t->extra->name : "");
     if (t->b.linked & WEFT_LINK_LIST) weft__block_unlink(&t->b);
     if (!t->extra) unpin(t);

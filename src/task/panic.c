@@ -37,6 +37,7 @@ struct weft__try {
     weft__try *prev;
     weft__scope *scope;  /* innermost when it began */
     uint32_t pins;       /* of the task, likewise */
+    uint32_t blocks;     /* likewise */
     weft__panic *caught; /* written by weft__unwind_landed */
     bool quiet;          /* weft_try: whoever called it wants to know; else it is reported */
 };
@@ -318,6 +319,7 @@ void weft__unwind_landed(struct _Unwind_Exception *e, bool in_try) {
     u->panics = p->prev;
     weft__task *t = weft__cur(weft__self());
     if (t) weft__pin_set(t, in_try ? u->tries->pins : pins_without(t));
+    if (t && (in_try || !t->inner)) t->blocks = in_try ? u->tries->blocks : 0;
     if (is_panic(e))
         restore_uncaught(p);
     else
@@ -333,7 +335,8 @@ void weft__unwind_landed(struct _Unwind_Exception *e, bool in_try) {
 static int contain(weft_fn *fn, void *arg, bool quiet, weft_panic_info *info) {
     weft__unwind *u = mine();
     weft__task *t = weft__cur(weft__self());
-    weft__try try = {.prev = u->tries, .scope = weft__me()->scope, .pins = t ? t->pins : 0, .quiet = quiet};
+    weft__try try = {
+        .prev = u->tries, .scope = weft__me()->scope, .pins = t ? t->pins : 0, .blocks = t ? t->blocks : 0, .quiet = quiet};
     u->tries = &try;
     int result = weft__call_try(fn, arg);
     u->tries = try.prev;

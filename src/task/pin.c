@@ -3,8 +3,9 @@
 #include "task/task.h"
 
 void weft__pin_set(weft__task *t, uint32_t pins) {
+    if (!t->pins != !pins) t->pinned_to->pinned += pins ? 1 : -1;
     t->pins = pins;
-    bool special = t->lane || t->pins;
+    bool special = t->lane || t->pins || t->bound;
     weft__store(&t->b.kind, special ? WEFT_BLOCK_SPECIAL : WEFT_BLOCK_TASK, relaxed); /* it runs: nobody resumes it */
 }
 

@@ -9,6 +9,7 @@
  * thread that spawns at this moment either is counted before the last look, or sees that the root is cancelled. */
 #include <sched.h>
 
+#include "block/block.h"
 #include "sched/trim.h"
 #include "task/config.h"
 #include "task/task.h"
@@ -69,6 +70,10 @@ static int configure(const weft_config *given) {
     weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
     weft__rt.search = c.search == 0 ? 20 * WEFT_US : c.search < 0 ? 0 : c.search;
     weft__rt.slice = c.slice ? c.slice : 10 * WEFT_MS;
+    if (weft__rt.slice > WEFT_SLICE_MOST) weft__rt.slice = WEFT_SLICE_MOST;
+    weft__rt.block_threads_max = c.block_threads_max ? c.block_threads_max : 512;
+    weft__rt.bound_threads_max = c.bound_threads_max ? c.bound_threads_max : 1000;
+    weft__rt.block_idle = c.block_idle ? c.block_idle : 60 * WEFT_SECOND;
     weft__lock_strict(c.search < 0);
     return 0;
 }
@@ -158,6 +163,10 @@ static void clear(void) {
     weft__store(&weft__rt.low_ran, weft__os_now(), relaxed);
     weft__store(&weft__rt.napper, NULL, relaxed);
     weft__store(&weft__rt.takeovers, 0, relaxed);
+    weft__store(&weft__rt.handoffs, 0, relaxed);
+    weft__store(&weft__rt.binds, 0, relaxed);
+    weft__store(&weft__rt.strays, 0, relaxed);
+    weft__store(&weft__rt.hold, 0, relaxed);
     weft__store(&weft__rt.foreign_wakes, 0, relaxed);
     weft__store(&weft__rt.foreign_id, 0, relaxed);
     weft__store(&weft__root.cause, 0, relaxed);
@@ -165,6 +174,12 @@ static void clear(void) {
     (void)weft__outside_wheel();
     weft__stack_who = who;
     weft__stack_fiber_drop = weft__san_has_fibers ? weft__san_fiber_drop : NULL;
+}
+
+/* A fake one. */
+static void clock_moved(void) {
+    weft__idle_kick();
+    weft__pool_kick();
 }
 
 static int start(const weft_config *cfg) {
@@ -179,7 +194,9 @@ static int start(const weft_config *cfg) {
     if ((err = reserve_stacks()) < 0) goto no_worker;
     weft__idle_open();
     weft__trim_open();
-    weft__clock_moved = weft__idle_kick;
+    weft__pool_open(weft__rt.block_threads_max, weft__rt.block_idle);
+    weft__bind_open(weft__rt.bound_threads_max);
+    weft__clock_moved = clock_moved;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
     (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */
     return 0;
@@ -222,6 +239,7 @@ static void close_runtime(void) {
     weft__root_drained(); /* other stoppers */
     while (weft__load(&weft__rt.foreign_inside, seq_cst))
         sched_yield(); /* on their way out; pairs with weft__foreign_enter, leave */
+    weft__pool_close();
     weft__workers_stop();
     weft__clock_moved = NULL;
     weft__idle_close();

@@ -25,6 +25,8 @@ typedef struct {
     int size_class;
     void *site;
     uint8_t lane, pinned; /* as in weft__extra */
+    bool bound;
+    int cpu; /* as in weft__extra */
 } order;
 
 /* ---- queueing ---- */
@@ -55,7 +57,9 @@ static weft__slot *step_back(weft__slot *s) {
 }
 
 static WEFT_COLD int push_full_and_leave(weft__slot *s, weft__fresh *f) {
-    if (made_a_storm(s, weft__cur(weft__self()))) s = step_back(s);
+    /* Not where tasks compute without end: one of the children might, and we would wait for it. */
+    bool strays = weft__load(&weft__rt.strays, relaxed) > 0; /* a hint */
+    if (made_a_storm(s, weft__cur(weft__self())) && !strays) s = step_back(s);
     weft__deque_push(s, f);
     weft__work_made(s);
     weft__leave();
@@ -309,6 +313,13 @@ void weft__extras_forget(void) {
 static int spawn_extra(weft__scope *home, order *o) {
     o->extra->lane = o->lane;
     o->extra->pinned = o->pinned;
+    if (o->bound) {
+        o->extra->bound_fn = o->fn;
+        o->extra->bound_arg = o->arg;
+        o->extra->cpu = o->cpu;
+        o->fn = weft__bound_main;
+        o->arg = o->extra;
+    }
     int err = spawn(home, o);
     if (err) weft__extra_free(o->extra);
     return err;
@@ -340,7 +351,12 @@ static int spawn_named(weft__scope *home, order *o, const char *name) {
 /* What the options ask for, into the order; a size_class of -1: they cannot be. */
 static void wish(order *o, const weft_task_opts *w) {
     static const uint8_t lanes[] = {WEFT_LANE_LOW, WEFT_LANE_NORMAL, WEFT_LANE_HIGH};
-    bool ok = w->priority >= WEFT_PRIORITY_LOW && w->priority <= WEFT_PRIORITY_HIGH && !(w->flags & ~(unsigned)WEFT_PINNED);
+    bool bound = w->flags & WEFT_BOUND;
+    bool ok = w->priority >= WEFT_PRIORITY_LOW && w->priority <= WEFT_PRIORITY_HIGH;
+    if (w->flags & ~(unsigned)(WEFT_PINNED | WEFT_BOUND) || (bound && w->flags & WEFT_PINNED)) ok = false;
+    if (w->cpu && (!bound || !weft__cpu_allowed(w->cpu - 1))) ok = false;
+    o->bound = bound;
+    o->cpu = w->cpu;
     o->lane = ok ? lanes[w->priority - WEFT_PRIORITY_LOW] : 0;
     o->pinned = (w->flags & WEFT_PINNED) != 0;
     if (w->stack_size) o->size_class = weft__stack_class(w->stack_size);

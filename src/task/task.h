@@ -113,10 +113,13 @@ struct weft_task {
 /* What few tasks have. In type-stable memory. */
 struct weft__extra {
     void *slab_link[2];
-    weft_task *handle;           /* or NULL */
-    void *args;                  /* copied arguments that do not fit into the record, or NULL */
-    uint8_t lane;                /* WEFT_LANE_… */
-    uint8_t pinned;              /* 1: WEFT_PINNED */
+    weft_task *handle; /* or NULL */
+    void *args;        /* copied arguments that do not fit into the record, or NULL */
+    uint8_t lane;      /* WEFT_LANE_… */
+    uint8_t pinned;    /* 1: WEFT_PINNED */
+    int cpu;           /* WEFT_BOUND: + 1; 0: any */
+    weft_fn *bound_fn; /* WEFT_BOUND: what it is to run, NULL: not bound */
+    void *bound_arg;
     char name[32];               /* "" = none */
     struct weft__exit *exits;    /* weft_at_exit, newest first; the task's own */
     struct weft__locals *locals; /* or NULL; the task's own */
@@ -224,6 +227,13 @@ void weft__handle_end(weft_task *h, int result, weft__slot *s);
 
 /* The calling task has so many pins from now on. */
 void weft__pin_set(weft__task *t, uint32_t pins);
+
+/* ---- supplied by the block layer (bind.c) ---- */
+
+/* The task ends, or is bound no more: its thread is free once it stands on its own stack. On that thread. */
+void weft__bind_end(weft__task *t);
+/* What a task of WEFT_BOUND runs first: binds it and calls its function. */
+weft_fn weft__bound_main;
 
 /* ---- timer.c ---- */
 
