@@ -297,8 +297,7 @@ static long status_sum(const char *path, const char *key) {
     FILE *f = fopen(path, "re");
     if (!f) return 0;
     while (fgets(line, sizeof line, f)) {
-        char *at = strstr(line, key);
-        if (at) sum += strtol(at + strlen(key), NULL, 10);
+        if (strncmp(line, key, strlen(key)) == 0) sum += strtol(line + strlen(key), NULL, 10);
     }
     fclose(f);
     return sum;
@@ -311,7 +310,7 @@ long test_switches(void) {
     for (struct dirent *e; (e = readdir(d));) {
         char path[300];
         snprintf(path, sizeof path, "/proc/self/task/%s/status", e->d_name);
-        if (e->d_name[0] != '.') sum += status_sum(path, "voluntary_ctxt_switches:"); /* also finds nonvoluntary_… */
+        if (e->d_name[0] != '.') sum += status_sum(path, "voluntary_ctxt_switches:");
     }
     closedir(d);
     return sum;

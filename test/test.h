@@ -157,7 +157,7 @@ bool test_within(test_cond *cond, void *arg, int tries);
 int test_fds(void);               /* open descriptors */
 int test_threads(void);           /* threads */
 int test_maps(void);              /* memory mappings */
-long test_switches(void);         /* context switches of all threads alive, voluntary and not */
+long test_switches(void);         /* context switches of all threads alive; not those that another process forced on them */
 int64_t test_cpu_ns(void);        /* CPU time of the process */
 int64_t test_thread_cpu_ns(void); /* of this thread */
 int64_t test_clock_ns(void);      /* the kernel's monotonic clock, whatever clock weft uses */
