@@ -7,6 +7,7 @@
  * What takes a deadline is a cancellation point: WEFT_ETIMEDOUT, WEFT_EAGAIN (WEFT_POLL) and WEFT_ECANCELED leave the object as it was.
  * What takes none waits as long as it takes. Waiters are served first come, first served, except that a mutex may be taken by
  * whoever comes by while the one who was woken is still on its way; nobody is overtaken like that for more than a millisecond.
+ * A timer's function must not wait: there, a lock that is not free aborts unless it is tried (trylock, WEFT_POLL).
  * Misuse that can only be a bug prints a sentence and aborts.
  *
  * With clang's -Wthread-safety, an access to a variable that is WEFT_GUARDED_BY a lock without holding it is a warning. */
@@ -69,7 +70,7 @@ typedef struct WEFT_SYNC_ATTR(capability("rwlock")) weft_rwlock {
 } weft_rwlock;
 
 /* Locks to read, together with other readers; to write, alone. Waits as long as it takes. In the order of arrival: a writer that waits holds
- * later readers back, so it does not starve; hence a reader must not lock to read again. */
+ * later readers back, so it does not starve; hence a reader must not lock again, neither to read nor to write. */
 WEFT_API void weft_rwlock_rdlock(weft_rwlock *l) WEFT_ACQUIRES_SHARED(*l);
 WEFT_API void weft_rwlock_wrlock(weft_rwlock *l) WEFT_ACQUIRES(*l);
 /* 0 or WEFT_EAGAIN. Not cancellation points. */

@@ -6,7 +6,7 @@
  *           WOKEN    one of those who waited has been woken and is on its way: nobody else need be
  *           HANDED   with LOCKED: it was given to a waiter that does not run yet; spinning is in vain
  *
- *   lock     0 -> LOCKED, or any state without LOCKED -> the same with it          one CAS; also by whoever comes by
+ *   lock     any state without LOCKED -> the same with it                          one fetch-or; also by whoever comes by
  *   unlock   LOCKED off, while nobody is to be woken                               one CAS
  *            otherwise under the object's lock, still LOCKED: takes the first waiter off; has it waited for less than WEFT_MUTEX_FAIR:
  *            LOCKED off, WOKEN on, in one store, and it is resumed to try its luck; for longer: LOCKED stays, HANDED on: it is its

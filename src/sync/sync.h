@@ -62,7 +62,9 @@ WEFT_COLD weft__who_text weft__sync_who(uint64_t id);
 /* What finds its object free does not enter the runtime, so it does not spend the slot's budget. It must let others run all the same: each task
  * counts for itself, and steps back after WEFT_SYNC_TURN times, or when the worker is asked for its slot. A mutex is counted behind its locked
  * instruction, where it costs nothing (before it: 0.2 ns). */
-enum { WEFT_SYNC_TURN = WEFT_BUDGET };
+enum {
+    WEFT_SYNC_TURN = 256
+}; /* a switch for each of them is 0.1 ns; so often, because what is done under a lock may take long */
 WEFT_INLINE bool weft__sync_turn_over(weft__worker *w, weft__task *t) {
     return t->locks >= WEFT_SYNC_TURN || (weft__load(&w->gate, relaxed) & WEFT_GATE_REQUESTED); /* a hint; H2 is the entry's */
 }
