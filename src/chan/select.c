@@ -5,8 +5,11 @@
  * finds something; nothing is sorted or queued for it. Only then it waits, as park/many.h has it: with all locks held, in order, it looks
  * again, queues up everywhere, and leaves its stack.
  *
- * Rejected: all locks for the first look as well (two exchanges more on average for two cases, and lines of channels fetched that are
- * not asked); a look without the lock before it (every store to `count` and the queues would have to be atomic). */
+ * Two cases in a task, without a deadline, do not begin anew to wait: the look that found nothing at the lower address keeps that lock, says that
+ * it is PARKING, and takes the other one (measured, rendezvous on two workers: 73 -> 60 ns).
+ *
+ * Rejected: all locks for the first look as well, with any number of cases (fetches lines of channels that are not asked); a look without
+ * the lock before it (every store to `count` and the queues would have to be atomic). */
 #include "chan/chan.h"
 #include "park/many.h"
 
@@ -270,6 +273,55 @@ static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t at, bool last, we
     return outcome(cases, 2, deadline, result, false);
 }
 
+/* Nothing can be done, and both locks are held, taken in order, the second one after weft__many_begin. As weft__many_park and its loop. */
+static WEFT_NOINLINE int32_t wait_held(weft_case *cases, uint32_t lower, weft__block *b, weft__slot **slot) {
+    weft__waiter waiters[2];
+    weft__lock *order[2] = {&cases[lower].chan->lock, &cases[lower ^ 1].chan->lock};
+    selection s = {.many = {.block = b, .order = order, .locks = 2}, .cases = cases, .n = 2, .waiters = waiters, .pair = true};
+    queue_all(&s.many);
+    *slot = weft__wait_many(b, *slot, WEFT_FOREVER, WEFT_WAIT_SELECT, weft__many_post, &s.many);
+    int32_t result = b->result;
+    withdraw_all(&s.many, result);
+    weft__many_end(b);
+    return likely(result != WEFT_AWAIT_AGAIN) ? result : wait_two(cases, b, WEFT_FOREVER, slot);
+}
+
+/* Nothing can be done at the channel of the lower address. Both locks are held, that of the other taken after weft__many_begin; so if there is
+ * nothing either, it waits with what it has: two or three exchanges instead of four. */
+static WEFT_NOINLINE int select_held(weft_case *cases, uint32_t lower, weft_deadline deadline, weft__slot *slot) {
+    weft__block *b = &weft__cur(weft__self())->b, *wake = NULL;
+    weft_case *k = &cases[lower ^ 1];
+    weft__fence_after_rmw(); /* P3 */
+    int32_t result = try_locked(k, lower ^ 1, false, &wake);
+    bool plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE; /* otherwise there is something to prepare first */
+    if (likely(result == NONE && plain) && weft__cancel_check(b)) result = WEFT_ECANCELED;
+    if (likely(result == NONE && plain)) {
+        result = wait_held(cases, lower, b, &slot);
+    } else {
+        weft__lock_leave(&k->chan->lock);
+        weft__lock_leave(&cases[lower].chan->lock);
+        weft__many_end(b);
+        if (wake) weft__resume(wake, slot);
+        if (result == NONE) result = wait_two(cases, b, deadline, &slot);
+    }
+    (void)weft__spend(slot);
+    weft__leave();
+    return outcome(cases, 2, deadline, result, false);
+}
+
+/* The same after the other was looked at first, and is not locked. */
+static WEFT_NOINLINE int select_downward(weft_case *cases, uint32_t lower, weft_deadline deadline, weft__slot *slot) {
+    weft__many_begin(&weft__cur(weft__self())->b); /* P3: before the exchange */
+    weft__lock_take(&cases[lower ^ 1].chan->lock);
+    return select_held(cases, lower, deadline, slot);
+}
+
+/* The other channel's lock is not to be had at once. */
+static WEFT_COLD int select_upward(weft_case *cases, uint32_t lower, weft_deadline deadline, weft__slot *slot) {
+    weft__lock_slow(&cases[lower ^ 1].chan->lock);
+    return select_held(cases, lower, deadline, slot);
+}
+
 static WEFT_NOINLINE int received_lump(weft_chan *c, const weft_case *k, int index, weft__slot *slot) {
     (void)weft__chan_received_lump(c, slot);
     if (k->open) *k->open = true;
@@ -283,6 +335,10 @@ WEFT_INLINE bool plain_element(const weft_chan *c, const weft_case *k) {
 /* Under the lock: there is nothing to be received. */
 WEFT_INLINE bool plain_nothing(const weft_chan *c, const weft_case *k) {
     return k->op == WEFT_CASE_RECV && !c->count && !c->senders.head && !(c->flags & (WEFT_CHAN_CLOSED | WEFT_CHAN_MORE));
+}
+
+WEFT_INLINE bool above(const weft_chan *a, const weft_chan *b) {
+    return (uintptr_t)a > (uintptr_t)b;
 }
 
 /* The most common one is written out: two cases, and one can be received from a buffer. As in chan.c, every way out is a jump. */
@@ -300,12 +356,26 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
     if (unlikely(!c) || unlikely(!weft__lock_take_once(&c->lock))) return select_few(cases, n, deadline);
     if (!plain_element(c, k)) {
         if (!plain_nothing(c, k)) return select_two(cases, at, false, deadline, slot);
-        weft__lock_leave(&c->lock);
+        weft_chan *other = cases[at ^ 1].chan, *lower = above(other, c) ? c : NULL;
+        if (lower)
+            weft__many_begin(b); /* P3: before the exchange */
+        else
+            weft__lock_leave(&c->lock);
         at ^= 1;
         k = &cases[at];
-        c = k->chan;
-        if (unlikely(!c) || unlikely(!weft__lock_take_once(&c->lock))) return select_few(cases, n, deadline);
-        if (!plain_element(c, k)) return select_two(cases, at, true, deadline, slot);
+        c = other;
+        if (unlikely(!c)) return select_few(cases, n, deadline);
+        if (unlikely(!weft__lock_take_once(&c->lock)))
+            return lower ? select_upward(cases, at ^ 1, deadline, slot) : select_few(cases, n, deadline);
+        if (!plain_element(c, k)) {
+            if (lower) return select_held(cases, at ^ 1, deadline, slot);
+            if (plain_nothing(c, k) && above(cases[at ^ 1].chan, c)) return select_downward(cases, at, deadline, slot);
+            return select_two(cases, at, true, deadline, slot);
+        }
+        if (lower) {
+            weft__many_end(b);
+            weft__lock_leave(&lower->lock);
+        }
     }
     uint32_t next = weft__chan_get_uncounted(c, k->elem, true);
     if (unlikely(weft__chan_lump(next))) return received_lump(c, k, (int)at, slot);

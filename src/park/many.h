@@ -4,8 +4,7 @@
  * can become ready unseen in between.
  *
  * What waiting needs (the order, the queues' entries, a deadline) is prepared only by who has to wait: callers look at the objects one
- * by one first. The functions of weft__many_kind are constants of each caller, so they are compiled into its copy of the wait: a select
- * over two rendezvous channels waits every other time, and three calls through pointers were 5 ns of 40. */
+ * by one first. The functions of weft__many_kind are constants of each caller, so they are compiled into its copy of the wait. */
 #ifndef WEFT_SRC_MANY_H
 #define WEFT_SRC_MANY_H
 

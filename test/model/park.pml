@@ -19,6 +19,8 @@
  *     interrupter  PARKING: wait;  PARKED: CAS to CLAIMED, result, make ready;  else nothing.  A canceller looks after the
  *                  CAS whether the waiter is shielded: then the result is AGAIN, and the waiter begins the wait anew
  *     resumed      withdraws the records that the winner has not taken, each under its channel's lock, state = RUNNING, stops the timer
+ *     pair         (-DPAIR) without a deadline: looks at the second channel, or not; lock the first, nothing there; state = PARKING; lock the
+ *                  second; FENCE; cancelled? ready? else waits with the two locks it has
  * holder           (-DHOLD) keeps a parked waiter from being resumed, without ending its wait: single: the lock of wait_lock, then
  *                  queued && wait_lock == w; multi: CAS(state, PARKED, HELD), later HELD -> PARKED.  Whoever finds HELD waits
  * timer            under the wheel's lock: fired = 1; FENCE; then interrupts; stopping takes that lock
@@ -50,7 +52,7 @@
  *   M_NOCAS         claimer of a select without the CAS      M_UNLOCKBEFOREPARKED  post-switch action in wrong order
  *   M_CLAIMPARKING  interrupter does not wait in PARKING     M_POSTREADS    frame read after the last unlock
  *   M_NOWITHDRAW    loser records stay queued                M_LOOKEARLY    shield looked at before the claim
- *   M_WITHDRAWUNLOCKED  they are taken off without the lock
+ *   M_WITHDRAWUNLOCKED  they are taken off without the lock  M_PARKINGLATE  (PAIR) PARKING after the last lock
  *   M_HELDLOST      claimer of a select takes HELD for lost  M_HELDGONE     interrupter takes HELD for ended
  *   M_HOLDUNLOCKED  holder of a single wait without the lock
  *   M_PUTBACK       a wait claimed for nothing is PARKED again instead of begun anew
@@ -333,6 +335,30 @@ multi:
   fi;
   if :: res != R_NONE -> goto done :: else fi;
 #endif
+#ifdef PAIR
+  if :: !dl ->
+        if :: skip :: look(c2, d2) fi;       /* the first look may be at either */
+        if :: res != R_NONE -> goto done :: else fi;
+        lock(me, c);
+        try_case(c, d);
+        if :: res != R_NONE ->
+              unlock(c);
+              if :: p != NOBODY -> make_ready(p) :: else fi;
+              goto done
+           :: else fi;
+#ifndef M_PARKINGLATE
+        STORE(me, A_ST, PARKING);
+#endif
+        lock(me, c2);
+#ifdef M_PARKINGLATE
+        STORE(me, A_ST, PARKING);
+#endif
+        FENCE_WAITER(me);
+        was_cancelled();
+        try_case(c2, d2);
+        goto multi_decide
+     :: else fi;
+#endif
 #ifdef M_ARMPARKING
   STORE(me, A_ST, PARKING);
   arm();
@@ -347,6 +373,7 @@ multi_again:
   if :: skip; try_case(c, d); try_case(c2, d2)
      :: skip; try_case(c2, d2); try_case(c, d)
   fi;
+multi_decide:
 #ifndef M_NOFIRED
   if :: res == R_NONE && dl && fired[me] -> res = R_TIMEDOUT :: else fi;
 #endif
