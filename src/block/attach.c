@@ -5,7 +5,7 @@
 #include <weft/thread.h>
 
 int weft_thread_attach(weft_worker **out) {
-    *out = NULL;
+    __atomic_store_n(out, NULL, __ATOMIC_RELAXED); /* as below */
     if (weft__self() != &weft__nobody) return weft__self() == &weft__orphan ? WEFT_ETERMINATED : WEFT_EINVAL;
     (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
     weft__foreign_enter();       /* until it is on the list: the runtime does not end then without waiting for it */

@@ -68,13 +68,12 @@ int weft_thread_start(weft_thread **out, weft_fn *fn, void *arg, const weft_thre
     t->fn = fn;
     t->arg = arg;
     t->joiners = (weft__queue){NULL, NULL};
+    *out = t; /* before it runs: it may look for itself there */
     int err = weft__thread_start_sized(&t->id, thread_main, t, o->name, o->stack_size);
-    if (err) {
-        weft__slab_put(&threads, t);
-        return err;
-    }
-    *out = t;
-    return 0;
+    if (!err) return 0;
+    *out = NULL;
+    weft__slab_put(&threads, t);
+    return err;
 }
 
 /* Waits with the handle's lock until it has ended. */

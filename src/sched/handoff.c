@@ -20,16 +20,16 @@ static void post_publish(weft__slot *s, void *task) {
 /* The worker is about to lose its slot computing. Before the commit, since behind it the worker may be back at once. */
 static void stray(weft__worker *w) {
     weft__add(&weft__rt.strays, 1, relaxed); /* a hint for the watch */
-    weft__thread_slice(w->tid, WEFT_SLICE_STRAY);
+    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_STRAY);
     weft__store(&w->stray, true, release); /* pairs with the exchange below */
 }
 
 /* It is back, or has not lost it: whoever finds out first. (It may have given its slot up itself meanwhile.) */
 static void stray_no_more(weft__worker *w) {
     if (!weft__load(&w->stray, relaxed) || !weft__xchg(&w->stray, false, acq_rel)) return; /* the exchange decides */
-    weft__thread_slice(w->tid, WEFT_SLICE_WORKER);
+    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_WORKER);
     weft__sub(&weft__rt.strays, 1, relaxed); /* hints for the watch, both */
-    if (weft__crowd_wait() <= weft__rt.slice) weft__store(&weft__rt.hold, 0, relaxed);
+    if (weft__crowd_wait() < WEFT_CROWD * weft__rt.slice) weft__store(&weft__rt.hold, 0, relaxed);
 }
 
 /* The worker has no slot: takes an idle one, or leaves the task to somebody who has. Returns the slot we are on then. */
@@ -102,7 +102,7 @@ static bool request(weft__slot *s, weft__worker **w) {
 /* One more task computes without a slot. If there are many, what is fresh waits for a while, in the global queue. The slot is ours. */
 static void hold_back(weft__slot *s) {
     int64_t wait = weft__crowd_wait();
-    if (wait <= weft__rt.slice) return;
+    if (wait < WEFT_CROWD * weft__rt.slice) return;
     weft__store(&weft__rt.hold, weft__os_now() + wait, relaxed); /* a hint */
     while (weft__load(&s->bottom, relaxed) != weft__load(&s->top, relaxed)) weft__deque_overflow(s);
 }

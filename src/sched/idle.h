@@ -70,6 +70,7 @@ enum { WEFT_FOUND_MOVING, WEFT_FOUND_COMPUTING, WEFT_FOUND_BLOCKED };
 bool weft__watch(void);
 /* How long fresh tasks wait for those that compute: a slice, and the longer the more of these have no slot. */
 int64_t weft__crowd_wait(void);
+enum { WEFT_CROWD = 4 }; /* from so many slices on they are not even begun meanwhile: there are two strays to a slot */
 /* The longest nap until the next look, and when that one is due at the latest, on the kernel's clock. */
 int64_t weft__watch_nap(void);
 int64_t weft__watch_until(void);

@@ -191,7 +191,7 @@ struct weft__worker {
     bool searching;           /* counted in weft__rt.searching */
     int64_t nap;              /* next nap, nanoseconds; doubles while nothing is found */
     weft__slot *last;         /* where it ran last; a hint */
-    int tid;                  /* the kernel's number; fixed once it runs */
+    _Atomic int tid;          /* the kernel's number; fixed once it runs */
     bool own_thread;          /* serves one task alone (bind.c); fixed */
     bool attached;            /* somebody else's thread (worker.c); fixed */
     int pinned;               /* tasks that are pinned to it; its own */

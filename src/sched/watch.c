@@ -176,7 +176,7 @@ static int find(weft__slot *s, const look *l) {
     if (!l->full || weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
     if (says_so(w)) return WEFT_FOUND_BLOCKED;
     if (!stuck) return WEFT_FOUND_MOVING;
-    return weft__thread_blocked(w->tid) ? WEFT_FOUND_BLOCKED : WEFT_FOUND_COMPUTING;
+    return weft__thread_blocked(weft__load(&w->tid, relaxed)) ? WEFT_FOUND_BLOCKED : WEFT_FOUND_COMPUTING;
 }
 
 /* Those of one kind that are needed, up to as many as there is need for. */

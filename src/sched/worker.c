@@ -29,8 +29,9 @@ static void open_thread(weft__worker *w) {
     w->errno_at = &errno;
     w->eh = weft__eh_here();
     w->bounds = weft__san_thread();
-    w->tid = weft__thread_id();
-    weft__thread_slice(w->tid, WEFT_SLICE_WORKER);
+    int tid = weft__thread_id();
+    weft__store(&w->tid, tid, relaxed); /* the watch looks only where there is a slot */
+    weft__thread_slice(tid, WEFT_SLICE_WORKER);
     weft__store(&w->in_rt, 1, relaxed); /* pairs with weft__slot_take: it has no slot yet */
 }
 
@@ -83,13 +84,30 @@ static void serve(weft__worker *w) {
 
 /* ---- the list of all ---- */
 
+/* As new. Somebody may still look at it, through a hint that is out of date: what can be seen without a lock is stored atomically. */
+static void clear(weft__worker *w) {
+    weft__store(&w->blocking, NULL, relaxed); /* these order nothing */
+    weft__store(&w->tid, 0, relaxed);
+    weft__store(&w->leaving, false, relaxed);
+    weft__store(&w->stray, false, relaxed);
+    weft__store(&w->given, 0, relaxed);
+    weft__store(&w->wake, 0, relaxed);
+    weft__store(&w->has_inbox, false, relaxed);
+    w->pending = 0;
+    w->nap = w->retires = 0;
+    w->last = NULL;
+    w->cpu = w->pinned = w->quiet = 0;
+    w->own_thread = w->attached = w->unused = w->searching = w->was_sentry = false;
+    w->serves = NULL;
+}
+
 /* A retired one's memory, or new; NULL: none. Under the lock. */
 static weft__worker *obtain(void) {
     weft__worker *w = workers.retired;
     if (!w) return weft__calloc(1, sizeof *w);
     workers.retired = w->all_next;
     if (!w->attached) pthread_join(w->thread, NULL); /* it has left the list, and has nothing else to do */
-    memset(w, 0, sizeof *w);
+    clear(w);
     return w;
 }
 

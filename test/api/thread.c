@@ -45,7 +45,7 @@ static int use_threads(void *arg) {
     CHECK_EQ(weft_thread_start(&t, panics, NULL, NULL), 0);
     CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
     CHECK_EQ(result, WEFT_EPANIC);
-    CHECK_EQ(weft_thread_start(&t, named, as_arg(cpu), &(weft_thread_opts){"a name", 100000, cpu}), 0);
+    CHECK_EQ(weft_thread_start(&t, named, as_arg(cpu), &(weft_thread_opts){"a name", 1 << 20, cpu}), 0);
     CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
     CHECK_EQ(result, 0);
     CHECK_EQ(weft_thread_start(&t, named, NULL, &(weft_thread_opts){.cpu = 100000}), WEFT_EINVAL);
