@@ -11,7 +11,8 @@
 
 const char *weft__wait_name(int reason) {
     static const char *const names[] = {"running", "send",      "receive", "select",     "sleep",
-                                        "join",    "scope end", "spawn",   "next child", "any task"};
+                                        "join",    "scope end", "spawn",   "next child", "any task",
+                                        "readable", "writable"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 

@@ -66,6 +66,8 @@ enum {
     WEFT_WAIT_SPAWN,
     WEFT_WAIT_CHILD,
     WEFT_WAIT_ANY,
+    WEFT_WAIT_READ,
+    WEFT_WAIT_WRITE,
 };
 const char *weft__wait_name(int reason);
 

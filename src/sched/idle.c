@@ -21,6 +21,13 @@
  * every single one, to no avail (35 % of the CPU time).
  * When the last sleeping worker is woken another is started to watch, also when every slot is busy then (watch.c).
  *
+ * In a program with descriptors (src/poll) one idle worker is the listener: it sleeps in the poller instead of on its futex, and looks after the
+ * timers while it does. There is one only while a slot is idle: otherwise there is nobody to run what comes, and the busy ones look themselves.
+ * It is seldom the sentry as well: an event would then wake two threads, the listener for the task and another to watch in its place. A
+ * listener that goes to work is not replaced at once; the next worker that becomes idle takes its place, or the sentry at its next nap.
+ * Kicks: the listener stores `polls`, then looks at `wake`; who kicks stores `wake`, then looks at `polls` (I7).
+ * What becomes ready while nobody listens stays in the poller (B1), and whoever looks next finds it.
+ *
  * Invariants
  *  I1  `idle` is the number of slots on the idle list; both change under the lock.
  *  I2  A worker is on the list from the moment it gave up its slot until it has one again; whoever takes it off gives it one.
@@ -30,11 +37,14 @@
  *      before, and the next worker to publish itself idle, under the same lock, sees it. (Outside the lock a wake-up was lost.)
  *  I6  A worker is not idle while it holds a slot and its inbox has something in it. One that sleeps with something in its inbox `wants` a
  *      slot, and then no slot is on the list.
+ *  I7  Dekker: a worker that sleeps in the poller has seen no `wake` after it stored `polls`; so who stores `wake` then sees `polls`, and kicks
+ *      the poller.
  *
  * Rejected: a bit for each sleeping worker with the slot kept (a worker back from a long call could not have it); waking for
  * each `next` (8 us for the waker, for work that it does itself within one). */
 #include "sched/idle.h"
 
+#include "poll/poll.h"
 #include "sched/lane.h"
 #include "sched/switch.h"
 #include "sched/trim.h"
@@ -55,6 +65,7 @@ static struct {
     weft__slot *slots;     /* idle slots */
     weft__worker *workers; /* idle workers, the last to sleep first */
     weft__worker *sentry;
+    weft__worker *listener;
     int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;       /* the sentry does not nap */
     int64_t watched; /* when the owners' rounds were looked at */
@@ -104,6 +115,8 @@ static void worker_remove(weft__worker *w) {
     w->idle_prev = NULL;
     w->was_sentry = idle.sentry == w;
     if (w->was_sentry) idle.sentry = NULL;
+    w->was_listener = idle.listener == w;
+    if (w->was_listener) idle.listener = NULL;
 }
 
 /* The sentry was woken, and others sleep on, maybe for ever: who is to be kicked to take its place. NULL: nobody. Under the lock. */
@@ -111,10 +124,13 @@ static weft__worker *relieve(void) {
     return idle.sentry ? NULL : (idle.sentry = idle.workers);
 }
 
-/* Anybody but the sentry, if possible. */
+/* Anybody but the sentry, if possible, and rather not the listener, unless there is nothing to listen for: no slot is left. */
 static weft__worker *worker_pop(void) {
     weft__worker *w = idle.workers;
-    if (w && w == idle.sentry && w->idle_next) w = w->idle_next;
+    while (w && (w == idle.sentry || w == idle.listener)) w = w->idle_next;
+    bool in_vain = idle.listener && !weft__load(&weft__rt.idle, relaxed); /* written under the lock */
+    if (!w || in_vain) w = idle.listener ? idle.listener : w;
+    if (!w) w = idle.workers;
     if (w) worker_remove(w);
     return w;
 }
@@ -137,8 +153,11 @@ static weft__worker *slot_free(weft__slot *s) {
 }
 
 void weft__worker_kick(weft__worker *w) {
-    weft__store(&w->wake, 1, release); /* pairs with the exchange in sleep_until_given */
-    weft__futex_wake(&w->wake, 1);
+    weft__store(&w->wake, 1, seq_cst); /* pairs with the exchange in sleep_until_given; I7 */
+    if (weft__load(&w->polls, seq_cst)) /* I7; pairs with listen */
+        weft__poll_kick();
+    else
+        weft__futex_wake(&w->wake, 1);
 }
 
 static void give(weft__worker *w, weft__slot *s, bool searching) {
@@ -281,17 +300,34 @@ static void watch_owners(int64_t now) {
     }
 }
 
-/* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
+/* Whether this worker is the listener from now on. Under the lock. */
+static bool become_listener(weft__worker *w) {
+    bool wanted = weft__load(&weft__polling, relaxed) && weft__load(&weft__rt.idle, relaxed); /* who opens the poller kicks the sentry */
+    if (wanted && w->idle_prev && !idle.listener) idle.listener = w;
+    if (!wanted && idle.listener == w) idle.listener = NULL;
+    return idle.listener == w;
+}
+
+/* A listener is gone, and with it who looked after the timers of idle slots: the sentry, if it is to look again before it would. Under the
+ * lock. */
+static weft__worker *timers_unwatched(void) {
+    if (!idle.sentry || !weft__load(&weft__rt.idle, relaxed)) return NULL; /* no slot is idle: whoever gives one up looks again */
+    return earliest_timer() < idle.until ? idle.sentry : NULL;
+}
+
+/* Until when this worker sleeps, 0 = until it is woken; becomes the sentry, or the listener, where it should. */
 static int64_t sleep_until(weft__worker *w) {
     int64_t now = weft__os_now(), until = INT64_MAX, trim = weft__trim_due(now);
     weft__lock_take(&idle.lock);
     int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
     if (!weft__load(&weft__rt.idle, relaxed)) timer = INT64_MAX; /* no slot to run it with: whoever gives one up looks again */
-    if (w->idle_prev && (!idle.sentry || timer < idle.until)) idle.sentry = w;
+    w->listens = become_listener(w);
+    if (idle.listener && idle.listener != w) timer = INT64_MAX; /* he looks after it */
+    if (w->idle_prev && (!idle.sentry || (timer < idle.until && !w->listens))) idle.sentry = w;
     if (idle.sentry != w) {
         weft__lock_leave(&idle.lock);
-        return 0;
+        return timer == INT64_MAX ? 0 : timer > 0 ? timer : 1;
     }
     bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots;
     if (busy) {
@@ -304,6 +340,7 @@ static int64_t sleep_until(weft__worker *w) {
     }
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
+    if (trim <= now) trim = now + (w->nap ? w->nap : NAP_MAX); /* something else came first: after the next nap, and not at once for ever */
     if (trim < until) until = trim;
     idle.until = until;
     watch_owners(now);
@@ -321,6 +358,7 @@ static weft__slot *take_back(weft__worker *w) {
         worker_remove(w);
         if (w->was_sentry) heir = relieve();
         if (!heir) heir = undeep(w);
+        if (!heir && w->was_listener) heir = timers_unwatched();
         idle.deep = false;
         spare = unwatched();
     }
@@ -331,12 +369,13 @@ static weft__slot *take_back(weft__worker *w) {
     return s;
 }
 
-/* It was given a slot while it was the sentry: whoever gave it looked for this very worker (its pinned tasks), or there was no other. */
+/* It was given a slot while it was the sentry or the listener: whoever gave it looked for this very worker (its pinned tasks), or there was no
+ * other. */
 static WEFT_COLD void stand_down(weft__worker *w) {
-    w->was_sentry = false;
     weft__lock_take(&idle.lock);
-    weft__worker *next = relieve();
+    weft__worker *next = w->was_sentry ? relieve() : timers_unwatched();
     weft__lock_leave(&idle.lock);
+    w->was_sentry = w->was_listener = false;
     if (next) weft__worker_kick(next);
 }
 
@@ -347,7 +386,7 @@ static weft__slot *take_given(weft__worker *w) {
     w->searching = given & 1;
     weft__slot *s = (weft__slot *)(given & ~(uintptr_t)1);
     weft__slot_own(s, w);
-    if (w->was_sentry) stand_down(w); /* written under the lock before it was given */
+    if (w->was_sentry || w->was_listener) stand_down(w); /* written under the lock before it was given */
     return s;
 }
 
@@ -368,15 +407,35 @@ static bool tidied(weft__worker *w) {
     return !weft__load(&w->given, relaxed) && weft__idle_work_waits(NULL, 1);
 }
 
+/* Sleeps in the poller. What has come goes to the slot that this worker has then, NULL: it has none. */
+static WEFT_NOINLINE weft__slot *listen(weft__worker *w, int64_t until) {
+    weft__edge edges[WEFT_EDGES];
+    int n = 0;
+    weft__store(&w->polls, 1, seq_cst);                                             /* I7; pairs with weft__worker_kick */
+    if (!weft__load(&w->wake, seq_cst)) n = weft__poll_wait(until, edges);          /* I7 */
+    weft__store(&w->polls, 0, seq_cst);                                             /* before `wake` is cleared */
+    if (!n) return NULL;
+    (void)weft__xchg(&w->wake, 0, acq_rel); /* as in sleep_until_given */
+    weft__slot *s = take_given(w);
+    if (!s) s = take_back(w);
+    weft__desc_tell(edges, n, s);
+    return s;
+}
+
 static weft__slot *sleep_until_given(weft__worker *w) {
     weft__slot *s;
     while (!(s = take_given(w))) {
         if (weft__load(&weft__rt.stopping, acquire)) return NULL; /* pairs with weft__workers_stop */
         int64_t until = sleep_until(w);
         if (w->last) weft__add(&w->last->sleeps, 1, relaxed); /* a counter */
-        weft__futex_wait(&w->wake, 0, until);
+        if (w->listens) {
+            if ((s = listen(w, until))) return s;
+        } else {
+            weft__futex_wait(&w->wake, 0, until);
+        }
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until) weft__watch();
+        if (until && weft__poll_overdue(weft__os_now(), NAP_MAX)) weft__poll_now(NULL); /* every slot is busy, and none of them looks */
         if (!until || weft__load(&w->given, relaxed)) continue;
         if ((neglected() || tidied(w)) && (s = take_back(w))) return s;
     }
@@ -540,7 +599,7 @@ void weft__idle_kick(void) {
     uint32_t phase = weft__load(&weft__rt.phase, seq_cst);
     if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) {
         weft__lock_take(&idle.lock);
-        weft__worker *w = idle.sentry;
+        weft__worker *w = idle.listener ? idle.listener : idle.sentry;
         weft__lock_leave(&idle.lock);
         if (w) weft__worker_kick(w);
     }
@@ -550,7 +609,7 @@ void weft__idle_kick(void) {
 /* Under the lock: somebody who has just armed a timer may be looking for a sentry to kick. */
 static void clear(void) {
     idle.slots = NULL;
-    idle.workers = idle.sentry = NULL;
+    idle.workers = idle.sentry = idle.listener = NULL;
     idle.until = idle.retry = 0;
     idle.deep = idle.starting = false;
     weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */
