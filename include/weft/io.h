@@ -39,7 +39,8 @@ WEFT_API ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadl
 /* As send(2). */
 WEFT_API ssize_t weft_fd_send(int fd, const void *buf, size_t n, int flags, weft_deadline deadline);
 /* As recvfrom(2). */
-WEFT_API ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len, weft_deadline deadline);
+WEFT_API ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
+                                  weft_deadline deadline);
 /* As sendto(2). */
 WEFT_API ssize_t weft_fd_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
                                 weft_deadline deadline);

@@ -65,14 +65,16 @@ static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
     for (;;) {
         weft__lock_take(&d->lock);
         *generation = weft__load(&d->generation, relaxed); /* under the lock, as the rest */
-        bool known = weft__load(&d->known, relaxed) == g, busy = d->opening;
-        if (!known && !busy) {
+        bool known = weft__load(&d->known, relaxed) == g, busy = d->opening || d->closing, over = d->to_close;
+        if (!known && !busy && !over) {
             d->opening = true;
-            weft__store(&d->state, (weft__load(&d->state, relaxed) & ~(uint64_t)15) + WEFT_STATE_EDGE + WEFT_READY_READ + WEFT_READY_WRITE,
+            weft__store(&d->state,
+                        (weft__load(&d->state, relaxed) & ~(uint64_t)15) + WEFT_STATE_EDGE + WEFT_READY_READ + WEFT_READY_WRITE,
                         relaxed);
         }
         weft__lock_leave(&d->lock);
         if (known) return 0;
+        if (over) return WEFT_ECLOSED; /* the number is about to go */
         if (!busy) break;
         weft__give_cpu();
     }
@@ -80,7 +82,7 @@ static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
     weft__lock_take(&d->lock);
     d->opening = false;
     weft__store(&d->kind, (uint8_t)(err ? 0 : kind), relaxed); /* published by the next line */
-    weft__store(&d->known, err ? 0 : g, release); /* pairs with the acquire in weft__fd_get */
+    weft__store(&d->known, err ? 0 : g, release);              /* pairs with the acquire in weft__fd_get */
     weft__lock_leave(&d->lock);
     return err;
 }
@@ -189,6 +191,7 @@ static int end(const weft__fd *f, bool to_close) {
     if (mine) {
         d->holders = end_generation(d, WEFT_ECLOSED, &woken);
         d->to_close = to_close && d->holders;
+        d->closing = to_close && !d->holders;
     }
     bool now = mine && !d->to_close;
     weft__lock_leave(&d->lock);
@@ -199,20 +202,31 @@ static int end(const weft__fd *f, bool to_close) {
     return !mine ? WEFT_ECLOSED : now;
 }
 
+/* The number goes back to the kernel. */
+static int close_now(weft__desc *d, int fd) {
+    int err = weft__desc_os_close(fd);
+    weft__lock_take(&d->lock);
+    d->closing = false;
+    weft__lock_leave(&d->lock);
+    return err;
+}
+
 /* A holder of a turn of a generation that has ended. */
 static void last_leaves(weft__desc *d, int fd) {
     weft__lock_take(&d->lock);
     bool last = d->to_close && --d->holders == 0;
     if (last) d->to_close = false;
+    if (last) d->closing = true;
     weft__lock_leave(&d->lock);
     if (!last) return;
     if (weft__load(&weft__polling, acquire)) weft__poll_remove(fd); /* as above */
-    (void)weft__desc_os_close(fd);
+    (void)close_now(d, fd);
 }
 
 int weft__fd_close(const weft__fd *f) {
-    int now = f->d ? end(f, true) : 1;
-    return now > 0 ? weft__desc_os_close(f->fd) : now;
+    if (!f->d) return weft__desc_os_close(f->fd);
+    int now = end(f, true);
+    return now > 0 ? close_now(f->d, f->fd) : now;
 }
 
 int weft__fd_release(const weft__fd *f) {
@@ -241,7 +255,7 @@ static void tell(const weft__edge *e, weft__queue *woken) {
     if (!d) return;
     weft__lock_take(&d->lock);
     if (weft__load(&d->generation, relaxed) != (uint32_t)(e->key >> 32)) { /* D4; under the lock */
-        weft__add(&table.stale, 1, relaxed);                                 /* a counter */
+        weft__add(&table.stale, 1, relaxed);                               /* a counter */
         weft__lock_leave(&d->lock);
         return;
     }
@@ -292,7 +306,8 @@ static int take_or_line(weft__desc *d, int side) {
     uint64_t now = weft__load(turn, relaxed); /* the CAS decides */
     for (;;) {
         bool taken = now & WEFT_TURN_TAKEN;
-        if (weft__cas(turn, &now, now | (taken ? WEFT_TURN_LINE : WEFT_TURN_TAKEN), acquire)) return !taken; /* pairs with weft__turn_leave */
+        if (weft__cas(turn, &now, now | (taken ? WEFT_TURN_LINE : WEFT_TURN_TAKEN), acquire))
+            return !taken; /* pairs with weft__turn_leave */
     }
 }
 
@@ -301,8 +316,8 @@ static int need(const weft__fd *f, int what, uint64_t seen) {
     weft__desc *d = f->d;
     if (weft__load(&d->generation, relaxed) != f->generation) return WEFT_ECLOSED; /* D4 */
     if (what == TURN_READ || what == TURN_WRITE) return take_or_line(d, what - TURN_READ);
-    if (weft__load(&d->known, relaxed) != weft__rt.generation) return 1;                      /* known_again */
-    uint64_t state = weft__load(&d->state, relaxed);                                            /* D2 */
+    if (weft__load(&d->known, relaxed) != weft__rt.generation) return 1; /* known_again */
+    uint64_t state = weft__load(&d->state, relaxed);                     /* D2 */
     if (state / WEFT_STATE_EDGE == seen / WEFT_STATE_EDGE) return 0;
     return what == ANY_EDGE || (state & (what == EDGE_READ ? WEFT_READY_READ : WEFT_READY_WRITE)) != 0;
 }
@@ -325,7 +340,8 @@ static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadli
             b->waiter = &x;
             weft__queue_add(queue_of(d, what), &x);
             parked = true;
-            s = weft__wait_single(b, s, deadline, what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ, &d->lock);
+            s = weft__wait_single(b, s, deadline, what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ,
+                                  &d->lock);
             r = b->result;
         } else {
             weft__lock_leave(&d->lock);
@@ -333,7 +349,8 @@ static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadli
     }
     weft__wait_finish(&wait);
     if (s) weft__leave();
-    if (unlikely(r == WEFT_ECLOSED) && turn && !parked) last_leaves(d, f->fd); /* who was parked has been counted out by the closer */
+    if (unlikely(r == WEFT_ECLOSED) && turn && !parked)
+        last_leaves(d, f->fd); /* who was parked has been counted out by the closer */
     return r < 0 ? r : 0;
 }
 
@@ -349,7 +366,8 @@ static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline d
 static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
     weft__fd now = *f;
     now.d = NULL;
-    int err = weft__self() == &weft__nobody ? get_outside(f->d, &now) : (now.d = f->d, make_known(f->d, f->fd, &now.generation));
+    int err =
+        weft__self() == &weft__nobody ? get_outside(f->d, &now) : (now.d = f->d, make_known(f->d, f->fd, &now.generation));
     return err ? err : now.d ? 0 : park_outside(f, events, deadline);
 }
 
@@ -413,7 +431,8 @@ void weft__descs_close(void) {
             weft__queue woken = {NULL, NULL};
             weft__lock_take(&chunk[k].lock);
             weft__store(&chunk[k].known, 0, relaxed); /* under the lock */
-            for (int what = EDGE_READ; what <= ANY_EDGE; what++) (void)evict(queue_of(&chunk[k], what), WEFT_ETERMINATED, &woken);
+            for (int what = EDGE_READ; what <= ANY_EDGE; what++)
+                (void)evict(queue_of(&chunk[k], what), WEFT_ETERMINATED, &woken);
             weft__lock_leave(&chunk[k].lock);
             resume_all(&woken, NULL);
         }

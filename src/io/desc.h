@@ -33,8 +33,14 @@
 
 enum { WEFT_SIDE_READ, WEFT_SIDE_WRITE };
 enum { WEFT_TURN_TAKEN = 1, WEFT_TURN_LINE = 2 };
-enum { WEFT_DESC_STREAM = 1, WEFT_DESC_SOCKET = 2, WEFT_DESC_PLAIN = 4, WEFT_DESC_ALWAYS = 8, WEFT_DESC_NONBLOCK = 16 }; /* desc.kind */
-enum { WEFT_STATE_EDGE = 16 };                                                                 /* one edge, in desc.state */
+enum {
+    WEFT_DESC_STREAM = 1,
+    WEFT_DESC_SOCKET = 2,
+    WEFT_DESC_PLAIN = 4,
+    WEFT_DESC_ALWAYS = 8,
+    WEFT_DESC_NONBLOCK = 16
+};                             /* desc.kind */
+enum { WEFT_STATE_EDGE = 16 }; /* one edge, in desc.state */
 
 typedef struct weft__side {
     _Atomic uint64_t turn; /* the generation, TAKEN, LINE */
@@ -47,10 +53,12 @@ typedef struct weft__desc {
     _Atomic uint32_t generation; /* under lock; read without it as a hint */
     _Atomic uint64_t state;      /* WEFT_READY_… and the count of edges */
     _Atomic uint64_t known;      /* the runtime's generation in whose poller it is; 0: none. Under lock */
-    _Atomic uint8_t kind;        /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. Valid if known */
-    bool opening;                /* somebody is about to make it known; under lock */
-    bool to_close;               /* the last of `holders` closes it; under lock */
-    uint8_t holders;             /* of turns of the generation that has ended, in the middle of an operation; under lock */
+    _Atomic uint8_t kind; /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. Valid if known */
+    bool opening;         /* somebody is about to make it known; under lock */
+    bool to_close;        /* the last of `holders` closes it; under lock */
+    bool
+        closing; /* somebody is about to: what comes with the number waits a moment, for it may mean the next one; under lock */
+    uint8_t holders; /* of turns of the generation that has ended, in the middle of an operation; under lock */
     weft__side side[2];
     weft__queue watchers;
 } weft__desc;
@@ -89,12 +97,14 @@ WEFT_INLINE int weft__turn_take(const weft__fd *f, int side, weft_deadline deadl
 WEFT_INLINE void weft__turn_leave(const weft__fd *f, int side) {
     if (unlikely(!f->d)) return;
     uint64_t none = weft__turn_of(f->generation, 0), taken = weft__turn_of(f->generation, WEFT_TURN_TAKEN);
-    if (unlikely(!weft__cas(&f->d->side[side].turn, &taken, none, release))) weft__turn_leave_slow(f, side); /* pairs with the above */
+    if (unlikely(!weft__cas(&f->d->side[side].turn, &taken, none, release)))
+        weft__turn_leave_slow(f, side); /* pairs with the above */
 }
 
 /* Before a system call: the state, to be given to the functions below. */
 WEFT_INLINE uint64_t weft__fd_state(const weft__fd *f) {
-    return f->d ? weft__load(&f->d->state, acquire) : WEFT_READY_READ | WEFT_READY_WRITE; /* pairs with the release in weft__desc_tell */
+    return f->d ? weft__load(&f->d->state, acquire)
+                : WEFT_READY_READ | WEFT_READY_WRITE; /* pairs with the release in weft__desc_tell */
 }
 /* The call found nothing, or all there was. */
 WEFT_INLINE void weft__fd_drained(const weft__fd *f, uint64_t seen, uint32_t bit) {

@@ -72,7 +72,8 @@ ssize_t weft_fd_send(int fd, const void *buf, size_t n, int flags, weft_deadline
     return operate(fd, WEFT_SIDE_WRITE, call_send, &q, n, deadline);
 }
 
-ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len, weft_deadline deadline) {
+ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
+                         weft_deadline deadline) {
     request q = {.buf = buf, .n = n, .flags = flags, .addr = from, .len = len};
     return operate(fd, WEFT_SIDE_READ, call_recvfrom, &q, 0, deadline);
 }

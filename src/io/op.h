@@ -15,7 +15,8 @@ WEFT_INLINE bool weft__once(weft_deadline deadline) {
 }
 
 /* The caller has the turn. `asked`: with a result below it nothing is left (desc.h); 0: a result says nothing. *mine: false if the turn is gone. */
-WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__call *call, void *arg, size_t asked, weft_deadline deadline, bool *mine) {
+WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__call *call, void *arg, size_t asked,
+                                  weft_deadline deadline, bool *mine) {
     uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
     for (;;) {
         uint64_t seen = weft__fd_state(f);

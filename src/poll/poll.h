@@ -37,7 +37,7 @@ enum { WEFT_EDGES = 128 }; /* told at once: more than that would keep timers and
 typedef struct weft__poller weft__poller;
 typedef struct weft__backend {
     const char *name;
-    int (*open)(weft__poller *p);  /* 0 or -errno, with nothing half done */
+    int (*open)(weft__poller *p); /* 0 or -errno, with nothing half done */
     void (*close)(weft__poller *p);
     /* 0; -EPERM: a descriptor of this kind is always ready; -EEXIST: it is there already; another -errno. */
     int (*add)(weft__poller *p, int fd, uint64_t key);

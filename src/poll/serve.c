@@ -79,7 +79,7 @@ int weft__poll_now(weft__slot *s) {
 
 int weft__poll_wait(int64_t until, weft__edge *edges) {
     int n = look(until, edges);
-    if (n < 0) weft__nap(WEFT_MS); /* again, but not at full speed */
+    if (n < 0) weft__nap(WEFT_MS);                       /* again, but not at full speed */
     weft__store(&serve.looked, weft__os_now(), relaxed); /* a hint */
     return n > 0 ? n : 0;
 }

@@ -242,7 +242,8 @@ weft__work weft__find_work(weft__worker *w) {
         if (unlikely(weft__load(&weft__rt.wanting, relaxed)) && !(s = weft__slot_yield(w, s))) continue; /* a hint */
         weft__work k = local(s);
         if (k) return found(w, s, k);
-        if (weft__load(&weft__polling, relaxed) && weft__poll_now(s)) continue; /* set by whoever opened it, who then wakes somebody */
+        if (weft__load(&weft__polling, relaxed) && weft__poll_now(s))
+            continue; /* set by whoever opened it, who then wakes somebody */
         if (weft__rt.many) {
             bool young = false;
             if (run_timers_of_others(s)) continue;

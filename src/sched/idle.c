@@ -25,7 +25,8 @@
  * timers while it does. There is one only while a slot is idle: otherwise there is nobody to run what comes, and the busy ones look themselves.
  * It is seldom the sentry as well: an event would then wake two threads, the listener for the task and another to watch in its place. A
  * listener that goes to work is not replaced at once; the next worker that becomes idle takes its place, or the sentry at its next nap.
- * Kicks: the listener stores `polls`, then looks at `wake`; who kicks stores `wake`, then looks at `polls` (I7).
+ * It stays the listener until it has left the poller itself, so there is never a second one in there, who might take a kick that was meant for
+ * the first. Kicks: the listener stores `polls`, then looks at `wake`; who kicks stores `wake`, then looks at `polls` (I7).
  * What becomes ready while nobody listens stays in the poller (B1), and whoever looks next finds it.
  *
  * Invariants
@@ -116,7 +117,6 @@ static void worker_remove(weft__worker *w) {
     w->was_sentry = idle.sentry == w;
     if (w->was_sentry) idle.sentry = NULL;
     w->was_listener = idle.listener == w;
-    if (w->was_listener) idle.listener = NULL;
 }
 
 /* The sentry was woken, and others sleep on, maybe for ever: who is to be kicked to take its place. NULL: nobody. Under the lock. */
@@ -128,8 +128,8 @@ static weft__worker *relieve(void) {
 static weft__worker *worker_pop(void) {
     weft__worker *w = idle.workers;
     while (w && (w == idle.sentry || w == idle.listener)) w = w->idle_next;
-    bool in_vain = idle.listener && !weft__load(&weft__rt.idle, relaxed); /* written under the lock */
-    if (!w || in_vain) w = idle.listener ? idle.listener : w;
+    bool listener = idle.listener && idle.listener->idle_prev;                       /* else it is on its way already */
+    if (listener && (!w || !weft__load(&weft__rt.idle, relaxed))) w = idle.listener; /* written under the lock */
     if (!w) w = idle.workers;
     if (w) worker_remove(w);
     return w;
@@ -153,7 +153,7 @@ static weft__worker *slot_free(weft__slot *s) {
 }
 
 void weft__worker_kick(weft__worker *w) {
-    weft__store(&w->wake, 1, seq_cst); /* pairs with the exchange in sleep_until_given; I7 */
+    weft__store(&w->wake, 1, seq_cst);  /* pairs with the exchange in sleep_until_given; I7 */
     if (weft__load(&w->polls, seq_cst)) /* I7; pairs with listen */
         weft__poll_kick();
     else
@@ -302,7 +302,8 @@ static void watch_owners(int64_t now) {
 
 /* Whether this worker is the listener from now on. Under the lock. */
 static bool become_listener(weft__worker *w) {
-    bool wanted = weft__load(&weft__polling, relaxed) && weft__load(&weft__rt.idle, relaxed); /* who opens the poller kicks the sentry */
+    bool wanted =
+        weft__load(&weft__polling, relaxed) && weft__load(&weft__rt.idle, relaxed); /* who opens the poller kicks the sentry */
     if (wanted && w->idle_prev && !idle.listener) idle.listener = w;
     if (!wanted && idle.listener == w) idle.listener = NULL;
     return idle.listener == w;
@@ -311,7 +312,8 @@ static bool become_listener(weft__worker *w) {
 /* A listener is gone, and with it who looked after the timers of idle slots: the sentry, if it is to look again before it would. Under the
  * lock. */
 static weft__worker *timers_unwatched(void) {
-    if (!idle.sentry || !weft__load(&weft__rt.idle, relaxed)) return NULL; /* no slot is idle: whoever gives one up looks again */
+    if (!idle.sentry || !weft__load(&weft__rt.idle, relaxed))
+        return NULL; /* no slot is idle: whoever gives one up looks again */
     return earliest_timer() < idle.until ? idle.sentry : NULL;
 }
 
@@ -340,7 +342,8 @@ static int64_t sleep_until(weft__worker *w) {
     }
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
-    if (trim <= now) trim = now + (w->nap ? w->nap : NAP_MAX); /* something else came first: after the next nap, and not at once for ever */
+    if (trim <= now)
+        trim = now + (w->nap ? w->nap : NAP_MAX); /* something else came first: after the next nap, and not at once for ever */
     if (trim < until) until = trim;
     idle.until = until;
     watch_owners(now);
@@ -356,6 +359,7 @@ static weft__slot *take_back(weft__worker *w) {
     weft__lock_take(&idle.lock);
     if (w->idle_prev && (s = slot_pop(w->last))) {
         worker_remove(w);
+        if (w->was_listener) idle.listener = NULL;
         if (w->was_sentry) heir = relieve();
         if (!heir) heir = undeep(w);
         if (!heir && w->was_listener) heir = timers_unwatched();
@@ -373,6 +377,7 @@ static weft__slot *take_back(weft__worker *w) {
  * other. */
 static WEFT_COLD void stand_down(weft__worker *w) {
     weft__lock_take(&idle.lock);
+    if (w->was_listener) idle.listener = NULL;
     weft__worker *next = w->was_sentry ? relieve() : timers_unwatched();
     weft__lock_leave(&idle.lock);
     w->was_sentry = w->was_listener = false;
@@ -411,9 +416,9 @@ static bool tidied(weft__worker *w) {
 static WEFT_NOINLINE weft__slot *listen(weft__worker *w, int64_t until) {
     weft__edge edges[WEFT_EDGES];
     int n = 0;
-    weft__store(&w->polls, 1, seq_cst);                                             /* I7; pairs with weft__worker_kick */
-    if (!weft__load(&w->wake, seq_cst)) n = weft__poll_wait(until, edges);          /* I7 */
-    weft__store(&w->polls, 0, seq_cst);                                             /* before `wake` is cleared */
+    weft__store(&w->polls, 1, seq_cst);                                    /* I7; pairs with weft__worker_kick */
+    if (!weft__load(&w->wake, seq_cst)) n = weft__poll_wait(until, edges); /* I7 */
+    weft__store(&w->polls, 0, seq_cst);                                    /* before `wake` is cleared */
     if (!n) return NULL;
     (void)weft__xchg(&w->wake, 0, acq_rel); /* as in sleep_until_given */
     weft__slot *s = take_given(w);
@@ -435,7 +440,8 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         }
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until) weft__watch();
-        if (until && weft__poll_overdue(weft__os_now(), NAP_MAX)) weft__poll_now(NULL); /* every slot is busy, and none of them looks */
+        if (until && weft__poll_overdue(weft__os_now(), NAP_MAX))
+            weft__poll_now(NULL); /* every slot is busy, and none of them looks */
         if (!until || weft__load(&w->given, relaxed)) continue;
         if ((neglected() || tidied(w)) && (s = take_back(w))) return s;
     }
