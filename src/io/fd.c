@@ -38,7 +38,7 @@ CALL(call_sendmsg, weft__sock_sendmsg(fd, q->msg, q->flags))
 CALL(call_accept, weft__sock_accept(fd, q->addr, q->len))
 
 /* Looks the number up, then the operation. */
-WEFT_INLINE ssize_t operate(int fd, int side, weft__call *call, request *q, size_t asked, weft_deadline deadline) {
+WEFT_INLINE ssize_t operate(int fd, int side, weft__attempt *call, request *q, size_t asked, weft_deadline deadline) {
     weft__fd f;
     int err = weft__fd_get(fd, &f);
     return err ? err : weft__op(&f, side, call, q, asked, deadline);

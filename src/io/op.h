@@ -7,7 +7,7 @@
 #include "os/socket.h"
 #include "time/clock.h"
 
-typedef ssize_t weft__call(int fd, void *arg);
+typedef ssize_t weft__attempt(int fd, void *arg);
 
 /* Such a deadline allows one attempt, whatever is known. */
 WEFT_INLINE bool weft__once(weft_deadline deadline) {
@@ -15,7 +15,7 @@ WEFT_INLINE bool weft__once(weft_deadline deadline) {
 }
 
 /* The caller has the turn. `asked`: with a result below it nothing is left (desc.h); 0: a result says nothing. *mine: false if the turn is gone. */
-WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__call *call, void *arg, size_t asked,
+WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked,
                                   weft_deadline deadline, bool *mine) {
     uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
     for (;;) {
@@ -36,7 +36,7 @@ WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__call *call,
     }
 }
 
-WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__call *call, void *arg, size_t asked, weft_deadline deadline) {
+WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked, weft_deadline deadline) {
     int err = weft__fd_begin();
     if (!err) err = weft__turn_take(f, side, deadline);
     if (unlikely(err)) return err;

@@ -23,6 +23,7 @@
 
 #include "chan/chan.h"
 #include "io/desc.h"
+#include "net/net.h"
 #include "task/panic.h"
 #include "task/task.h"
 #include "time/timer.h"
@@ -81,6 +82,7 @@ static void clear_away(void) {
     weft__chans_forget();
     weft__descs_forget();
     weft__poll_forget();
+    weft__net_errors_forget();
     weft__handles_forget();
     weft__extras_forget();
     weft__slab_forget(&weft__alarm_slab, NULL);
