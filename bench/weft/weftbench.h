@@ -44,6 +44,8 @@ wb_fn wb_switch, wb_yield_many, wb_spawn_join, wb_spawn_join_stack, wb_spawn_bat
 wb_fn wb_pingpong, wb_spsc, wb_mpmc, wb_select2, wb_pipeline;
 /* waits.c */
 wb_fn wb_mem, wb_timers, wb_timer_cancel, wb_sleep, wb_idle, wb_wake, wb_block1000;
+/* net.c */
+wb_fn wb_echo, wb_hello;
 /* prio.c */
 wb_fn wb_high_latency, wb_low_gap;
 
