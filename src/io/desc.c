@@ -122,14 +122,12 @@ int weft__fd_get(int fd, weft__fd *out) {
 }
 
 bool weft__fd_find(int fd, weft__fd *out) {
-    weft__desc *d = find(fd);
-    if (!d) return false;
-    *out = (weft__fd){d, 0, fd};
-    weft__lock_take(&d->lock);
-    out->generation = weft__load(&d->generation, relaxed); /* under the lock, as `known` */
-    bool known = weft__load(&d->known, relaxed) != 0;
-    weft__lock_leave(&d->lock);
-    return known;
+    bool fits = fd >= 0 && fd / CHUNK < CHUNKS;
+    weft__desc *d = fits ? find(fd) : NULL;
+    if (!d && fits && weft__load(&weft__polling, relaxed))
+        d = make(fd); /* somebody may come with the number while it is closed */
+    *out = (weft__fd){d, d ? weft__load(&d->generation, acquire) : 0, fd}; /* as in weft__fd_valid */
+    return d != NULL;
 }
 
 int weft__fd_kind(const weft__fd *f) {
@@ -186,7 +184,12 @@ static int end(const weft__fd *f, bool to_close) {
     weft__queue woken = {NULL, NULL};
     weft__slot *s = weft__enter();
     weft__lock_take(&d->lock);
-    bool mine = weft__load(&d->generation, relaxed) == f->generation; /* under the lock */
+    while (d->opening || d->closing) { /* what is being made known would be made known too late */
+        weft__lock_leave(&d->lock);
+        weft__give_cpu();
+        weft__lock_take(&d->lock);
+    }
+    bool mine = weft__load(&d->generation, relaxed) == f->generation && !d->to_close; /* under the lock */
     bool listed = mine && weft__load(&d->known, relaxed) && !(weft__load(&d->kind, relaxed) & WEFT_DESC_ALWAYS);
     if (mine) {
         d->holders = end_generation(d, WEFT_ECLOSED, &woken);

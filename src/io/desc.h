@@ -72,7 +72,7 @@ typedef struct weft__fd {
 
 /* Looks the descriptor up, and puts it into the poller if it is not there. 0; -EBADF, -errno; WEFT_ENOMEM; WEFT_ELIMIT: its number is too large. */
 int weft__fd_get(int fd, weft__fd *out);
-/* The same, if it is known already; else false. */
+/* The same, to be closed: it need not be known. False: nobody can know it. */
 bool weft__fd_find(int fd, weft__fd *out);
 /* The number has just come from the kernel: whatever was known of it was of another descriptor, closed behind our back. */
 void weft__fd_new(int fd);

@@ -36,7 +36,8 @@ WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *ca
     }
 }
 
-WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked, weft_deadline deadline) {
+WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked,
+                             weft_deadline deadline) {
     int err = weft__fd_begin();
     if (!err) err = weft__turn_take(f, side, deadline);
     if (unlikely(err)) return err;

@@ -50,10 +50,12 @@ int weft__poll_add(int fd, uint64_t key) {
 }
 
 void weft__poll_remove(int fd) {
+    if (!weft__load(&weft__polling, acquire)) return; /* as in look */
     serve.poller.backend->remove(&serve.poller, fd);
 }
 
 void weft__poll_kick(void) {
+    if (!weft__load(&weft__polling, acquire)) return; /* as in look */
     serve.poller.backend->kick(&serve.poller);
 }
 
@@ -63,6 +65,7 @@ bool weft__poll_overdue(int64_t now, int64_t by) {
 
 static int look(int64_t until, weft__edge *edges) {
     bool kicked;
+    if (!weft__load(&weft__polling, acquire)) return 0; /* pairs with the release in weft__poll_open */
     int n = serve.poller.backend->wait(&serve.poller, edges, WEFT_EDGES, until, &kicked);
     weft__add(&serve.polls, 1, relaxed); /* counters */
     if (n > 0) weft__add(&serve.edges, (uint64_t)n, relaxed);
