@@ -45,8 +45,8 @@ static uint64_t key_of(int fd, uint32_t generation) {
 
 static int kind_of(int fd) {
     int protocol, err = weft__sock_get(fd, SOL_SOCKET, SO_PROTOCOL, &protocol);
-    if (err == -EBADF) return err;
-    if (err) return WEFT_DESC_PLAIN;
+    if (err == -ENOTSOCK) return WEFT_DESC_PLAIN;
+    if (err) return err;
     return protocol == IPPROTO_TCP ? WEFT_DESC_SOCKET | WEFT_DESC_STREAM : WEFT_DESC_SOCKET;
 }
 

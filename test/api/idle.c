@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Idle means idle: a thousand parked tasks, three seconds, no CPU and next to no context switch. */
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "api/common.h"
 
@@ -94,3 +97,34 @@ TEST_SOLO(idle, a_thousand_open_scopes_cost_nothing) { check_idle(park_in_scope,
 TEST_SOLO(idle, without_searching_it_is_the_same) { check_idle(park_in_recv, 4, -1); }
 
 TEST_SOLO(idle, with_long_searching_it_is_the_same) { check_idle(park_in_sleep, 2, 2 * WEFT_MS); }
+
+/* Descriptors that nobody writes to: a worker sleeps in the poller, and does not wake up either. */
+static int park_in_read(void *arg) {
+    int fd[2];
+    char c;
+    (void)arg;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    atomic_fetch_add(&parked, 1);
+    ssize_t n = weft_fd_read(fd[0], &c, 1, weft_after(HOUR));
+    weft_fd_close(fd[0]);
+    close(fd[1]);
+    return (int)n;
+}
+
+static void many_descriptors(void) {
+    struct rlimit r;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &r), 0);
+    r.rlim_cur = r.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &r), 0);
+    if (r.rlim_cur < 2 * TASKS + 50) test_skip("not enough descriptors");
+}
+
+TEST_SOLO(idle, a_thousand_readers_cost_nothing) {
+    many_descriptors();
+    check_idle(park_in_read, 2, 0);
+}
+
+TEST_SOLO(idle, a_thousand_readers_cost_nothing_on_one_slot) {
+    many_descriptors();
+    check_idle(park_in_read, 1, 0);
+}
