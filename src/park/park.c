@@ -10,9 +10,8 @@
 #include "task/task.h"
 
 const char *weft__wait_name(int reason) {
-    static const char *const names[] = {"running", "send",      "receive", "select",     "sleep",
-                                        "join",    "scope end", "spawn",   "next child", "any task",
-                                        "readable", "writable"};
+    static const char *const names[] = {"running",   "send",  "receive",    "select",   "sleep",    "join",
+                                        "scope end", "spawn", "next child", "any task", "readable", "writable"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 
