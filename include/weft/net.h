@@ -6,8 +6,8 @@
  *
  * What fails returns an error as everywhere: -errno, or WEFT_E…. weft_net_error has the sentence: "dial 127.0.0.1:81: Connection refused".
  * No operation raises SIGPIPE. Closing a connection or listener ends every operation on it with WEFT_ECLOSED; it is the last call that its
- * owner makes with it, and those who are still inside are waited for by the runtime, not by the caller. Several tasks may use a connection at
- * once: its reads, and its writes, take turns, each a whole operation. */
+ * owner makes with it, and those who are still inside are waited for by the runtime, not by the caller (who may come later has a reference of his
+ * own). Several tasks may use a connection at once: its reads, and its writes, take turns, each a whole operation. */
 #ifndef WEFT_NET_H
 #define WEFT_NET_H
 
@@ -54,8 +54,12 @@ WEFT_API int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadli
 WEFT_API int weft_listener_addr(weft_listener *l, char *buf, size_t size);
 /* Its descriptor, which stays the listener's. */
 WEFT_API int weft_listener_fd(weft_listener *l);
-/* Ends it, and every accept. NULL: nothing happens. */
+/* Ends it, and every accept, and gives the owner's reference up. NULL: nothing happens. */
 WEFT_API int weft_listener_close(weft_listener *l);
+/* For others than the owner: with a reference they may use it also when it has been closed, and get WEFT_ECLOSED. */
+WEFT_API weft_listener *weft_listener_ref(weft_listener *l);
+/* Gives such a reference up; NULL: nothing happens. */
+WEFT_API void weft_listener_unref(weft_listener *l);
 
 /* ---- connections ---- */
 
@@ -84,8 +88,12 @@ WEFT_API ssize_t weft_conn_write_some(weft_conn *c, const void *buf, size_t n, w
 WEFT_API ssize_t weft_conn_writev(weft_conn *c, const struct iovec *v, int n, weft_deadline deadline);
 /* Ends one side, SHUT_WR (the peer's reads end), SHUT_RD or SHUT_RDWR; the other goes on. 0 or -errno. */
 WEFT_API int weft_conn_shutdown(weft_conn *c, int how);
-/* Ends it, and every operation on it. NULL: nothing happens. 0; WEFT_ECLOSED: it was. */
+/* Ends it, and every operation on it, and gives the owner's reference up. NULL: nothing happens. 0, or -errno of close(2). */
 WEFT_API int weft_conn_close(weft_conn *c);
+/* For others than the owner: with a reference they may use it also when it has been closed, and get WEFT_ECLOSED. */
+WEFT_API weft_conn *weft_conn_ref(weft_conn *c);
+/* Gives such a reference up; NULL: nothing happens. */
+WEFT_API void weft_conn_unref(weft_conn *c);
 /* Its descriptor, which stays the connection's. */
 WEFT_API int weft_conn_fd(weft_conn *c);
 /* The addresses of both ends, as text. Their length; WEFT_EINVAL: it does not fit; -errno. */

@@ -102,6 +102,15 @@ WEFT_INLINE void unuse(weft_conn *c) {
     if (unlikely(weft__sub(&c->users, 1, acq_rel) == 1)) gone(c); /* N1: the last one sees what the others did */
 }
 
+weft_conn *weft_conn_ref(weft_conn *c) {
+    use(c);
+    return c;
+}
+
+void weft_conn_unref(weft_conn *c) {
+    if (c) unuse(c);
+}
+
 int weft_conn_close(weft_conn *c) {
     if (!c) return 0;
     c->layer->end(c);

@@ -14,6 +14,7 @@ struct weft_listener {
     int family;
     weft_net_opts opts;
     _Atomic uint32_t users;                                 /* as a connection's: N1 */
+    _Atomic bool closed;                                    /* or about to be */
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a file that is to be removed; "" = none */
 };
 
@@ -147,10 +148,20 @@ static void unuse(weft_listener *l) {
     if (weft__sub(&l->users, 1, acq_rel) == 1) weft__free(l); /* N1 */
 }
 
+weft_listener *weft_listener_ref(weft_listener *l) {
+    weft__add(&l->users, 1, relaxed); /* N1: the caller knows that it is there */
+    return l;
+}
+
+void weft_listener_unref(weft_listener *l) {
+    if (l) unuse(l);
+}
+
 int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadline) {
     *out = NULL;
     weft__add(&l->users, 1, relaxed); /* N1: the caller knows that it is there */
     int err = accept_from(l, out, deadline);
+    if (err == -EINVAL && weft__load(&l->closed, acquire)) err = WEFT_ECLOSED; /* pairs with weft_listener_close */
     unuse(l);
     return err;
 }
@@ -166,6 +177,7 @@ int weft_listener_fd(weft_listener *l) {
 int weft_listener_close(weft_listener *l) {
     if (!l) return 0;
     if (l->path[0]) (void)weft__desc_os_unlink(l->path);
+    weft__store(&l->closed, true, release);        /* pairs with weft_accept */
     (void)weft__sock_shutdown(l->f.fd, SHUT_RDWR); /* the port is free when this returns, also if the number is not */
     int err = weft__fd_close(&l->f);
     unuse(l);

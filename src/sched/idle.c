@@ -67,11 +67,12 @@ static struct {
     weft__worker *workers; /* idle workers, the last to sleep first */
     weft__worker *sentry;
     weft__worker *listener;
-    int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
-    bool deep;       /* the sentry does not nap */
-    int64_t watched; /* when the owners' rounds were looked at */
-    bool starting;   /* a spare worker is on its way; until somebody sleeps */
-    int64_t retry;   /* no thread could be started: not again before then */
+    int64_t listens_until; /* the listener, likewise */
+    int64_t until;         /* the sentry sleeps until then, INT64_MAX = for ever */
+    bool deep;             /* the sentry does not nap */
+    int64_t watched;       /* when the owners' rounds were looked at */
+    bool starting;         /* a spare worker is on its way; until somebody sleeps */
+    int64_t retry;         /* no thread could be started: not again before then */
 } idle;
 
 /* ---- lists; under the lock ---- */
@@ -325,7 +326,8 @@ static int64_t sleep_until(weft__worker *w) {
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
     if (!weft__load(&weft__rt.idle, relaxed)) timer = INT64_MAX; /* no slot to run it with: whoever gives one up looks again */
     w->listens = become_listener(w);
-    if (idle.listener && idle.listener != w) timer = INT64_MAX; /* he looks after it */
+    if (idle.listener && idle.listener != w && timer >= idle.listens_until) timer = INT64_MAX; /* he looks after it */
+    if (w->listens) idle.listens_until = timer;
     if (w->idle_prev && (!idle.sentry || (timer < idle.until && !w->listens))) idle.sentry = w;
     if (idle.sentry != w) {
         weft__lock_leave(&idle.lock);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors under races: numbers that are used again, closing against those who wait, cancelling against readiness. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -222,60 +220,56 @@ TEST(fd_stress, a_cancelled_read_takes_all_or_nothing_8) { check_cancel(8); }
 /* ---- accept against the listener's close ---- */
 
 typedef struct {
-    int fd;
-    struct sockaddr_in at;
+    weft_listener *l;
+    char addr[WEFT_ADDR_MAX];
     atomic_int accepted, dialled;
 } hall;
 
 static int accept_all(void *arg) {
     hall *h = arg;
-    for (;;) {
-        int fd = weft_fd_accept(h->fd, NULL, NULL, WEFT_FOREVER);
-        if (fd < 0) {
-            /* -EBADF, -EINVAL: it came with the number when that was free, or a dialler's */
-            CHECK_MSG(fd == WEFT_ECLOSED || fd == -EBADF || fd == -EINVAL, "accept: %s", weft_strerror(fd));
-            return 0;
-        }
+    weft_conn *c;
+    int err;
+    while (!(err = weft_accept(h->l, &c, WEFT_FOREVER))) {
         atomic_fetch_add(&h->accepted, 1);
-        CHECK_EQ(weft_fd_close(fd), 0);
+        CHECK_EQ(weft_conn_close(c), 0);
     }
+    CHECK_EQ(err, WEFT_ECLOSED);
+    weft_listener_unref(h->l);
+    return 0;
 }
 static int dial_some(void *arg) {
     hall *h = arg;
     for (int i = 0; i < 4; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
-        int err = weft_fd_connect(fd, (struct sockaddr *)&h->at, sizeof h->at, WEFT_FOREVER);
-        CHECK_MSG(err == 0 || err == -ECONNREFUSED || err == -ECONNRESET, "connect: %s", weft_strerror(err));
+        weft_conn *c;
+        int err = weft_dial(&c, h->addr, WEFT_FOREVER);
+        CHECK_MSG(err == 0 || err == -ECONNREFUSED || err == -ECONNRESET, "%s", weft_net_error());
         if (!err) atomic_fetch_add(&h->dialled, 1);
-        CHECK_EQ(weft_fd_close(fd), 0);
+        CHECK_EQ(weft_conn_close(c), 0);
     }
     return 0;
 }
+
+/* The listener is closed while they dial, or when each that stood has been accepted. */
 static int accept_race(void *arg) {
     uint64_t random = test_random();
     for (long i = (intptr_t)arg; i > 0; i--) {
-        hall h = {.at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
-        socklen_t len = sizeof h.at;
-        h.fd = socket(AF_INET, SOCK_STREAM, 0);
-        CHECK_EQ(bind(h.fd, (struct sockaddr *)&h.at, sizeof h.at), 0);
-        CHECK_EQ(listen(h.fd, 64), 0);
-        CHECK_EQ(getsockname(h.fd, (struct sockaddr *)&h.at, &len), 0);
+        hall h = {.l = NULL};
+        CHECK_EQ(weft_tcp_listen(&h.l, "127.0.0.1:0", NULL), 0);
+        CHECK_GT(weft_listener_addr(h.l, h.addr, sizeof h.addr), 0);
+        bool early = test_below(&random, 2);
         weft_scope s, clients;
         weft_scope_begin(&s, NULL);
-        for (int k = 0; k < 3; k++) CHECK_EQ(weft_spawn(&s, accept_all, &h), 0);
+        for (int k = 0; k < 3; k++) {
+            weft_listener_ref(h.l);
+            CHECK_EQ(weft_spawn(&s, accept_all, &h), 0);
+        }
         weft_scope_begin(&clients, NULL);
         for (int k = 0; k < 2; k++) CHECK_EQ(weft_spawn(&clients, dial_some, &h), 0);
-        if (test_below(&random, 2))
-            CHECK_EQ(weft_scope_end(&clients), 0);
-        else {
-            for (uint64_t k = test_below(&random, 8); k; k--) weft_yield();
-            CHECK_EQ(weft_fd_close(h.fd), 0);
-            CHECK_EQ(weft_scope_end(&clients), 0);
-            CHECK_EQ(weft_scope_end(&s), 0);
-            continue;
-        }
-        while (atomic_load(&h.accepted) < atomic_load(&h.dialled)) weft_yield(); /* each that stood is accepted */
-        CHECK_EQ(weft_fd_close(h.fd), 0);
+        for (uint64_t k = early ? test_below(&random, 8) : 0; k; k--) weft_yield();
+        if (early) CHECK_EQ(weft_listener_close(h.l), 0);
+        CHECK_EQ(weft_scope_end(&clients), 0);
+        while (!early && atomic_load(&h.accepted) < atomic_load(&h.dialled)) weft_yield();
+        if (!early) CHECK_EQ(weft_listener_close(h.l), 0);
         CHECK_EQ(weft_scope_end(&s), 0);
     }
     return 0;
