@@ -156,6 +156,15 @@ elseif(EXISTS ${PROJECT_SOURCE_DIR}/test/model/run)
   endforeach()
 endif()
 
+# The network examples, with real clients.
+if(WEFT_EXAMPLES)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/test/examples/run cases REGEX "^def [a-z_]+\\(\\):")
+  foreach(case IN LISTS cases)
+    string(REGEX MATCH "^def ([a-z_]+)" all "${case}")
+    weft_add_script(examples.${CMAKE_MATCH_1} examples 120 ${PROJECT_SOURCE_DIR}/test/examples/run ${CMAKE_MATCH_1})
+  endforeach()
+endif()
+
 set(tools ${PROJECT_SOURCE_DIR}/tools)
 weft_add_script(requirements.every_id_has_a_row tree 180 ${tools}/check-requirements ids)
 weft_add_script(requirements.every_named_test_exists tree 180 ${tools}/check-requirements tests)

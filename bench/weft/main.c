@@ -38,6 +38,8 @@ static const struct {
     {"block1000", wb_block1000, "1,000 tasks that each make a C call of 1 ms"},
     {"high_latency", wb_high_latency, "from a timer to a task of high, and of normal priority, under full load"},
     {"low_gap", wb_low_gap, "longest time that a task of low, and of normal priority does not run, under full load"},
+    {"echo", wb_echo, "a TCP echo server at port ARG, a task for each connection; until it is killed"},
+    {"hello", wb_hello, "the same for HTTP requests"},
     {"wake", wb_wake, "latency from a plain thread to a parked task"},
 };
 

@@ -1,8 +1,62 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for and using descriptors: nothing is declared here yet. */
+/* Descriptors: sockets, pipes, terminals, eventfds, whatever has a number. An operation that the kernel would wait in parks the task, not its thread.
+ *
+ * A descriptor is looked up by its number at each call, and put into the poller at the first. One that was used here must be closed with
+ * weft_fd_close, which ends the waits of others; after a plain close(2) its number means another descriptor, and weft cannot tell.
+ * A duplicate (dup) is another descriptor, with waits of its own.
+ *
+ * Reading and writing take turns: of several tasks that read one descriptor each gets a whole read, in the order in which they came; likewise
+ * those that write. The descriptor's flags are left alone: it may be shared with other processes (only weft_fd_accept and weft_fd_connect set
+ * O_NONBLOCK). Regular files, and devices that no poller takes, are always ready: a read of them may wait for the disk, on its thread.
+ *
+ * Errors of all: -errno as the kernel gave it (-EBADF: there is no such descriptor); WEFT_ECLOSED: weft_fd_close, before or meanwhile; WEFT_EAGAIN
+ * (WEFT_POLL), WEFT_ETIMEDOUT, WEFT_ECANCELED; WEFT_ENOMEM; WEFT_ELIMIT: its number is above four million. No call raises SIGPIPE on a socket; on a pipe
+ * none does on Linux 6.18 and later. A plain thread waits for its turn like a task; without a runtime it waits in the kernel, where weft_fd_close
+ * does not reach it. */
 #ifndef WEFT_IO_H
 #define WEFT_IO_H
 
+#include <sys/socket.h>
+#include <sys/types.h>
+
 #include <weft/base.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { WEFT_READABLE = 1, WEFT_WRITABLE = 2, WEFT_HANGUP = 4 };
+
+/* Waits until the descriptor is ready for one of `events`, WEFT_READABLE or WEFT_WRITABLE or both, and returns those it is ready for; WEFT_HANGUP among
+ * them: its other end is gone, or it has an error, which the next operation tells. WEFT_EINVAL: no event, or an unknown one. */
+WEFT_API int weft_fd_wait(int fd, int events, weft_deadline deadline);
+/* As read(2): at least one byte, 0 at the end. */
+WEFT_API ssize_t weft_fd_read(int fd, void *buf, size_t n, weft_deadline deadline);
+/* As write(2): at least one byte, not always all. */
+WEFT_API ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline);
+/* As recv(2). */
+WEFT_API ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadline deadline);
+/* As send(2). */
+WEFT_API ssize_t weft_fd_send(int fd, const void *buf, size_t n, int flags, weft_deadline deadline);
+/* As recvfrom(2). */
+WEFT_API ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
+                                  weft_deadline deadline);
+/* As sendto(2). */
+WEFT_API ssize_t weft_fd_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
+                                weft_deadline deadline);
+/* As recvmsg(2). */
+WEFT_API ssize_t weft_fd_recvmsg(int fd, struct msghdr *m, int flags, weft_deadline deadline);
+/* As sendmsg(2). */
+WEFT_API ssize_t weft_fd_sendmsg(int fd, const struct msghdr *m, int flags, weft_deadline deadline);
+/* As accept4(2), with O_NONBLOCK and close-on-exec: the new descriptor, to be closed with weft_fd_close. `from` and `len` may be NULL. */
+WEFT_API int weft_fd_accept(int fd, struct sockaddr *from, socklen_t *len, weft_deadline deadline);
+/* As connect(2), until the connection stands or has failed. After WEFT_ETIMEDOUT or WEFT_ECANCELED the descriptor is good for nothing but closing. */
+WEFT_API int weft_fd_connect(int fd, const struct sockaddr *to, socklen_t len, weft_deadline deadline);
+/* Closes the descriptor and ends every wait on it with WEFT_ECLOSED. If somebody is in the middle of a call with it, the number is freed when
+ * that has returned. 0, or -errno of close(2); never waits. */
+WEFT_API int weft_fd_close(int fd);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,8 +1,149 @@
 /* SPDX-License-Identifier: MIT */
-/* Listeners, connections, datagrams, names: nothing is declared here yet. */
+/* Listeners, connections, datagrams, names.
+ *
+ * An address is text: "127.0.0.1:8080", "[::1]:0", "example.org:443", ":80" (any address of this machine), "unix:/path", "unix:@name" (a name without
+ * a file). Port 0 lets the kernel choose one; weft_listener_addr tells which.
+ *
+ * What fails returns an error as everywhere: -errno, or WEFT_E…. weft_net_error has the sentence: "dial 127.0.0.1:81: Connection refused".
+ * No operation raises SIGPIPE. Closing a connection or listener ends every operation on it with WEFT_ECLOSED; it is the last call that its
+ * owner makes with it, and those who are still inside are waited for by the runtime, not by the caller (who may come later has a reference of his
+ * own). Several tasks may use a connection at once: its reads, and its writes, take turns, each a whole operation. */
 #ifndef WEFT_NET_H
 #define WEFT_NET_H
 
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
 #include <weft/base.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_listener weft_listener;
+typedef struct weft_conn weft_conn;
+typedef struct weft_udp weft_udp;
+
+enum { WEFT_ADDR_MAX = 128 }; /* room for any address as text, its end included */
+
+/* All zero: the defaults. */
+typedef struct weft_net_opts {
+    int backlog;     /* of a listener; 0: 4096, or what the kernel allows */
+    bool reuse_port; /* several listeners, or processes, share the port (SO_REUSEPORT) */
+    bool ipv6_only;  /* a listener on [::] takes no IPv4 */
+    bool delay;      /* small writes may wait for more (Nagle's algorithm); by default they do not */
+    int send_buffer; /* bytes; 0: the kernel's choice */
+    int recv_buffer; /* likewise */
+    int keep_alive;  /* seconds of silence after which the peer is asked whether it is there; 0: never */
+    int mode;        /* of a Unix listener's file, e.g. 0600; 0: as the umask says */
+} weft_net_opts;
+
+/* What failed last in this task or thread, as a sentence; "" if nothing has. Stays until the next failure there. */
+WEFT_API const char *weft_net_error(void);
+
+/* ---- listeners ---- */
+
+/* Listens at the address, TCP or Unix. A Unix socket's file that nobody listens at any more is replaced; it is removed again at the close.
+ * WEFT_EINVAL: no address. -EADDRINUSE, … */
+WEFT_API int weft_tcp_listen(weft_listener **out, const char *addr, const weft_net_opts *opts);
+/* The next connection. Several tasks may accept from one listener: they are served in turn. When the process has no descriptors or memory for another
+ * (EMFILE, …) it waits and tries again, and weft_stats.accept_waits counts it. WEFT_ECLOSED, WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN, WEFT_ENOMEM. */
+WEFT_API int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadline);
+/* Where it listens, as text. Its length; WEFT_EINVAL: it does not fit. */
+WEFT_API int weft_listener_addr(weft_listener *l, char *buf, size_t size);
+/* Its descriptor, which stays the listener's. */
+WEFT_API int weft_listener_fd(weft_listener *l);
+/* Ends it, and every accept, and gives the owner's reference up. NULL: nothing happens. */
+WEFT_API int weft_listener_close(weft_listener *l);
+/* For others than the owner: with a reference they may use it also when it has been closed, and get WEFT_ECLOSED. */
+WEFT_API weft_listener *weft_listener_ref(weft_listener *l);
+/* Gives such a reference up; NULL: nothing happens. */
+WEFT_API void weft_listener_unref(weft_listener *l);
+
+/* ---- connections ---- */
+
+/* Connects. A name is looked up, and its addresses are tried by turns, IPv6 first, a quarter of a second apart or as soon as one has failed; the
+ * first that answers is taken. WEFT_EINVAL: no address; WEFT_ESTALE: the name is unknown; -ECONNREFUSED, …; WEFT_ETIMEDOUT, WEFT_ECANCELED. */
+WEFT_API int weft_dial(weft_conn **out, const char *addr, weft_deadline deadline);
+/* The same with options. */
+WEFT_API int weft_dial_opts(weft_conn **out, const char *addr, const weft_net_opts *opts, weft_deadline deadline);
+/* A connection of a descriptor that somebody else has made, a connected stream socket; from now on it is the connection's, which sets O_NONBLOCK.
+ * -ENOTSOCK, …; WEFT_ENOMEM; on an error it stays the caller's. */
+WEFT_API int weft_conn_adopt(weft_conn **out, int fd);
+/* The other way: the connection ends, as by weft_conn_close, but its descriptor stays open and is returned. WEFT_ECLOSED. */
+WEFT_API int weft_conn_release(weft_conn *c);
+/* At least one byte, as many as there are and fit; 0: the peer has ended its side. */
+WEFT_API ssize_t weft_conn_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline);
+/* n bytes; WEFT_EEOF: the stream ended before. After an error *got (which may be NULL) bytes are in the buffer. */
+WEFT_API ssize_t weft_conn_read_full(weft_conn *c, void *buf, size_t n, size_t *got, weft_deadline deadline);
+/* Up to and including the byte `end`, at most n: their number. What came behind it stays in the connection. WEFT_EEOF: the stream ended before (*got bytes are
+ * there); WEFT_ELIMIT: n bytes, and it is not among them. 0: the end, and nothing before it. */
+WEFT_API ssize_t weft_conn_read_until(weft_conn *c, void *buf, size_t n, char end, size_t *got, weft_deadline deadline);
+/* All n bytes, or an error. If it ended in the middle, the peer has a part: the connection is broken, and later writes fail with WEFT_EBROKEN. */
+WEFT_API ssize_t weft_conn_write(weft_conn *c, const void *buf, size_t n, weft_deadline deadline);
+/* At least one byte: how many. */
+WEFT_API ssize_t weft_conn_write_some(weft_conn *c, const void *buf, size_t n, weft_deadline deadline);
+/* All bytes of all pieces, as weft_conn_write. At most 1024 pieces: WEFT_EINVAL. */
+WEFT_API ssize_t weft_conn_writev(weft_conn *c, const struct iovec *v, int n, weft_deadline deadline);
+/* Ends one side, SHUT_WR (the peer's reads end), SHUT_RD or SHUT_RDWR; the other goes on. 0 or -errno. */
+WEFT_API int weft_conn_shutdown(weft_conn *c, int how);
+/* Ends it, and every operation on it, and gives the owner's reference up. NULL: nothing happens. 0, or -errno of close(2). */
+WEFT_API int weft_conn_close(weft_conn *c);
+/* For others than the owner: with a reference they may use it also when it has been closed, and get WEFT_ECLOSED. */
+WEFT_API weft_conn *weft_conn_ref(weft_conn *c);
+/* Gives such a reference up; NULL: nothing happens. */
+WEFT_API void weft_conn_unref(weft_conn *c);
+/* Its descriptor, which stays the connection's. */
+WEFT_API int weft_conn_fd(weft_conn *c);
+/* The addresses of both ends, as text. Their length; WEFT_EINVAL: it does not fit; -errno. */
+WEFT_API int weft_conn_peer(weft_conn *c, char *buf, size_t size);
+WEFT_API int weft_conn_local(weft_conn *c, char *buf, size_t size);
+
+/* ---- names ---- */
+
+typedef struct weft_addr {
+    struct sockaddr_storage sa;
+    socklen_t len;
+} weft_addr;
+
+enum { WEFT_ADDRS_MAX = 32 };
+
+typedef struct weft_addrs {
+    int count;
+    weft_addr at[WEFT_ADDRS_MAX];
+} weft_addrs;
+
+/* The addresses of a host and a service (a port), each a name or a number, by the system's own ways (hosts file, DNS), on a thread beside the
+ * workers. Numbers need no thread. WEFT_ESTALE: there is no such name; WEFT_EAGAIN: not to be known now; WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ENOMEM. */
+WEFT_API int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline);
+/* An address as text, "127.0.0.1:80", "[::1]:80", "unix:/path". Its length; WEFT_EINVAL: it does not fit. */
+WEFT_API int weft_addr_text(const weft_addr *a, char *buf, size_t size);
+
+/* ---- datagrams ---- */
+
+/* A UDP socket at the address, which is numeric, or a name that the hosts file knows. */
+WEFT_API int weft_udp_bind(weft_udp **out, const char *addr, const weft_net_opts *opts);
+WEFT_API int weft_udp_addr(weft_udp *u, char *buf, size_t size);
+WEFT_API int weft_udp_fd(weft_udp *u);
+WEFT_API int weft_udp_close(weft_udp *u);
+/* One datagram, whole: its length. */
+WEFT_API ssize_t weft_udp_sendto(weft_udp *u, const void *buf, size_t n, const weft_addr *to, weft_deadline deadline);
+/* One datagram: its length; of a longer one the rest is lost. `from` may be NULL. */
+WEFT_API ssize_t weft_udp_recvfrom(weft_udp *u, void *buf, size_t n, weft_addr *from, weft_deadline deadline);
+
+typedef struct weft_datagram {
+    void *data;
+    size_t size; /* of the buffer; to be sent: of the datagram */
+    size_t len;  /* received */
+    weft_addr peer;
+} weft_datagram;
+
+/* Several at once, with one system call where possible: how many were received, at least one; or sent. n: at most 64 are used. */
+WEFT_API int weft_udp_recv_batch(weft_udp *u, weft_datagram *d, int n, weft_deadline deadline);
+WEFT_API int weft_udp_send_batch(weft_udp *u, const weft_datagram *d, int n, weft_deadline deadline);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

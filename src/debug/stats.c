@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "block/block.h"
+#include "io/desc.h"
+#include "net/net.h"
 #include "task/task.h"
 
 #include <weft/debug.h>
@@ -30,6 +32,11 @@ static void collect(weft_stats *out) {
     out->stack_mappings = stacks.mappings;
     out->stack_guards = (uint64_t)stacks.guards;
     out->stack_trims = stacks.trims;
+    weft__poll_stats polls = weft__poll_stats_get();
+    out->polls = polls.polls;
+    out->poll_events = polls.edges;
+    out->poll_stale = weft__descs_stale();
+    out->accept_waits = weft__load(&weft__accept_waits, relaxed);
 }
 
 void weft_stats_get(weft_stats *out) {

@@ -12,10 +12,10 @@
 _Atomic(weft__hook *) weft__park_hook;
 
 const char *weft__wait_name(int reason) {
-    static const char *const names[] = {"running", "send",      "receive",       "select",       "sleep",
-                                        "join",    "scope end", "spawn",         "next child",   "any task",
-                                        "mutex",   "rwlock",    "condition",     "semaphore",    "wait group",
-                                        "once",    "barrier",   "blocking call", "bound thread", "thread"};
+    static const char *const names[] = {"running",      "send",      "receive",    "select",   "sleep",   "join",
+                                        "scope end",    "spawn",     "next child", "any task", "mutex",   "rwlock",
+                                        "condition",    "semaphore", "wait group", "once",     "barrier", "blocking call",
+                                        "bound thread", "thread",    "readable",   "writable"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 

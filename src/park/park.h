@@ -76,6 +76,8 @@ enum {
     WEFT_WAIT_BLOCK,
     WEFT_WAIT_BIND,
     WEFT_WAIT_THREAD,
+    WEFT_WAIT_READ,
+    WEFT_WAIT_WRITE,
 };
 const char *weft__wait_name(int reason);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding work, on a worker's own stack: timers, own queues, global queues, other slots' queues, in this order.
+/* Finding work, on a worker's own stack: timers, own queues, global queues, the poller, other slots' queues, in this order.
  *
  * Stealing goes by waiting time, not by presence. Work that its owner is about to do costs more to move than to leave: a thief
  * looks at a victim, waits some microseconds, looks again, and takes only what is still there. What it saw but did not take is
  * "young": the thief naps instead of searching on, since somebody is working it off. (Measured: buffered channel 15 -> 8 ns an
  * item, spawn and join on 2 slots 130 -> 20 ns.) `next` is taken by the same rule, else a pipeline with real work would
  * never get its second core. Looking every microsecond halves the owner's speed: its queue's lines go back and forth. */
+#include "poll/poll.h"
 #include "sched/idle.h"
 #include "sched/lane.h"
 #include "sched/switch.h"
@@ -150,6 +151,7 @@ static bool own_stack_wanted(weft__slot *s) {
     bool due = s->fair % WEFT_FRESH_EVERY == 0 || weft__load(&weft__rt.started.count, relaxed); /* a hint */
     if (weft__load(&weft__rt.wanting, relaxed) || weft__lane_waits(WEFT_LANE_LOW)) due = true;  /* hints */
     if (!due && timer != INT64_MAX) due = timer <= weft__clock_now();
+    if (!due && weft__load(&weft__polling, relaxed)) due = weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY); /* hints */
     if (due) return true;
     s->fair++;
     weft__rounds_begin(s);
@@ -177,6 +179,8 @@ static weft__work local(weft__slot *s) {
     /* Counted across visits: timers that are always due must not starve the global queues. The pick below must not be the one that ends
      * the rounds: it would give up, and the slot would be given up with what is in `next`. */
     bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0; /* the owner's own */
+    if (fair && unlikely(weft__load(&weft__polling, relaxed)) && weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY))
+        weft__poll_now(s);
     if (fair)
         weft__rounds_begin(s);
     else
@@ -270,6 +274,8 @@ weft__work weft__find_work(weft__worker *w) {
         if (unlikely(weft__load(&weft__rt.wanting, relaxed)) && !(s = weft__slot_yield(w, s))) continue; /* a hint */
         weft__work k = local(s);
         if (k) return found(w, s, k);
+        if (weft__load(&weft__polling, relaxed) && weft__poll_now(s))
+            continue; /* set by whoever opened it, who then wakes somebody */
         if (weft__rt.many) {
             bool young = false;
             if (run_timers_of_others(s)) continue;

@@ -21,6 +21,14 @@
  * every single one, to no avail (35 % of the CPU time).
  * When the last sleeping worker is woken another is started to watch, also when every slot is busy then (watch.c).
  *
+ * In a program with descriptors (src/poll) one idle worker is the listener: it sleeps in the poller instead of on its futex, and looks after the
+ * timers while it does. There is one only while a slot is idle: otherwise there is nobody to run what comes, and the busy ones look themselves.
+ * It is seldom the sentry as well: an event would then wake two threads, the listener for the task and another to watch in its place. A
+ * listener that goes to work is not replaced at once; the next worker that becomes idle takes its place, or the sentry at its next nap.
+ * It stays the listener until it has left the poller itself, so there is never a second one in there, who might take a kick that was meant for
+ * the first. Kicks: the listener stores `polls`, then looks at `wake`; who kicks stores `wake`, then looks at `polls` (I7).
+ * What becomes ready while nobody listens stays in the poller (B1), and whoever looks next finds it.
+ *
  * Invariants
  *  I1  `idle` is the number of slots on the idle list; both change under the lock.
  *  I2  A worker is on the list from the moment it gave up its slot until it has one again; whoever takes it off gives it one.
@@ -30,11 +38,14 @@
  *      before, and the next worker to publish itself idle, under the same lock, sees it. (Outside the lock a wake-up was lost.)
  *  I6  A worker is not idle while it holds a slot and its inbox has something in it. One that sleeps with something in its inbox `wants` a
  *      slot, and then no slot is on the list.
+ *  I7  Dekker: a worker that sleeps in the poller has seen no `wake` after it stored `polls`; so who stores `wake` then sees `polls`, and kicks
+ *      the poller.
  *
  * Rejected: a bit for each sleeping worker with the slot kept (a worker back from a long call could not have it); waking for
  * each `next` (8 us for the waker, for work that it does itself within one). */
 #include "sched/idle.h"
 
+#include "poll/poll.h"
 #include "sched/lane.h"
 #include "sched/switch.h"
 #include "sched/trim.h"
@@ -59,12 +70,14 @@ static struct {
     weft__worker *own;     /* idle ones that serve one task alone: they get a slot for that only */
     int sleeping;          /* how many */
     weft__worker *sentry;
-    int64_t until;   /* the sentry sleeps until then, INT64_MAX = for ever */
-    bool deep;       /* the sentry does not nap */
-    int64_t watched; /* when the owners' rounds were looked at */
-    bool starting;   /* a spare worker is on its way; until somebody sleeps */
-    uint64_t turn;   /* of those who want a slot */
-    int64_t retry;   /* no thread could be started: not again before then */
+    weft__worker *listener;
+    int64_t listens_until; /* the listener, likewise */
+    int64_t until;         /* the sentry sleeps until then, INT64_MAX = for ever */
+    bool deep;             /* the sentry does not nap */
+    int64_t watched;       /* when the owners' rounds were looked at */
+    bool starting;         /* a spare worker is on its way; until somebody sleeps */
+    uint64_t turn;         /* of those who want a slot */
+    int64_t retry;         /* no thread could be started: not again before then */
 } idle;
 
 /* ---- lists; under the lock ---- */
@@ -114,6 +127,7 @@ static void worker_remove(weft__worker *w) {
     if (!w->own_thread) idle.sleeping--;
     w->was_sentry = idle.sentry == w;
     if (w->was_sentry) idle.sentry = NULL;
+    w->was_listener = idle.listener == w;
 }
 
 /* The sentry was woken, and others sleep on, maybe for ever: who is to be kicked to take its place. NULL: nobody. Under the lock. */
@@ -121,10 +135,13 @@ static weft__worker *relieve(void) {
     return idle.sentry ? NULL : (idle.sentry = idle.workers);
 }
 
-/* Anybody but the sentry, if possible. */
+/* Anybody but the sentry, if possible, and rather not the listener, unless there is nothing to listen for: no slot is left. */
 static weft__worker *worker_pop(void) {
     weft__worker *w = idle.workers;
-    if (w && w == idle.sentry && w->idle_next) w = w->idle_next;
+    while (w && (w == idle.sentry || w == idle.listener)) w = w->idle_next;
+    bool listener = idle.listener && idle.listener->idle_prev;                       /* else it is on its way already */
+    if (listener && (!w || !weft__load(&weft__rt.idle, relaxed))) w = idle.listener; /* written under the lock */
+    if (!w) w = idle.workers;
     if (w) worker_remove(w);
     return w;
 }
@@ -148,8 +165,11 @@ static weft__worker *slot_free(weft__slot *s) {
 }
 
 void weft__worker_kick(weft__worker *w) {
-    weft__store(&w->wake, 1, release); /* pairs with the exchange in sleep_until_given */
-    weft__futex_wake(&w->wake, 1);
+    weft__store(&w->wake, 1, seq_cst);  /* pairs with the exchange in sleep_until_given; I7 */
+    if (weft__load(&w->polls, seq_cst)) /* I7; pairs with listen */
+        weft__poll_kick();
+    else
+        weft__futex_wake(&w->wake, 1);
 }
 
 static void give(weft__worker *w, weft__slot *s, bool searching) {
@@ -259,6 +279,14 @@ static void kick_sentry(void) {
     if (w) weft__worker_kick(w);
 }
 
+/* Who looks after the timers: the listener, while a slot is idle. */
+static void kick_for_timer(void) {
+    weft__lock_take(&idle.lock);
+    weft__worker *w = idle.listener && weft__load(&weft__rt.idle, relaxed) ? idle.listener : idle.sentry;
+    weft__lock_leave(&idle.lock);
+    if (w) weft__worker_kick(w);
+}
+
 void weft__work_injected(void) {
     atomic_thread_fence(memory_order_seq_cst); /* the work before the look; pairs with the heavy barrier in weft__idle */
     if (weft__load(&weft__rt.searching, relaxed)) return;
@@ -312,29 +340,50 @@ static bool excess(void) {
     return idle.sleeping > weft__rt.slots + SPARES;
 }
 
-/* Until when this worker sleeps, 0 = until it is woken; becomes the sentry where it should. */
+/* Whether this worker is the listener from now on. Under the lock. */
+static bool become_listener(weft__worker *w) {
+    bool wanted =
+        weft__load(&weft__polling, relaxed) && weft__load(&weft__rt.idle, relaxed); /* who opens the poller kicks the sentry */
+    if (wanted && w->idle_prev && !idle.listener) idle.listener = w;
+    if (!wanted && idle.listener == w) idle.listener = NULL;
+    return idle.listener == w;
+}
+
+/* A listener is gone, and with it who looked after the timers of idle slots: the sentry, if it is to look again before it would. Under the
+ * lock. */
+static weft__worker *timers_unwatched(void) {
+    if (!idle.sentry || !weft__load(&weft__rt.idle, relaxed))
+        return NULL; /* no slot is idle: whoever gives one up looks again */
+    return earliest_timer() < idle.until ? idle.sentry : NULL;
+}
+
+/* Until when this worker sleeps, 0 = until it is woken; becomes the sentry, or the listener, where it should. */
 static int64_t sleep_until(weft__worker *w) {
     int64_t now = weft__os_now(), until = INT64_MAX, trim = weft__trim_due(now);
     weft__lock_take(&idle.lock);
     int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
-    if (!weft__load(&weft__rt.idle,
-                    relaxed)) { /* no slot to run it with, unless one is taken; whoever gives one up looks again */
+    bool full = !weft__load(&weft__rt.idle, relaxed);
+    if (full) { /* no slot to run it with, unless one is taken; whoever gives one up looks again */
         timer = weft__watch_until();
         if (timer < now + NAP_FIRST) timer = now + NAP_FIRST;
         trim = INT64_MAX; /* others come first */
     }
+    w->listens = !w->own_thread && become_listener(w);
+    bool heard = idle.listener && idle.listener != w && !full; /* somebody else looks after timers from listens_until on */
+    if (heard && timer >= idle.listens_until) timer = INT64_MAX;
+    if (w->listens) idle.listens_until = timer;
     weft__worker *kick = NULL;
     if (w->own_thread)
         kick = timer < idle.until ? idle.sentry : NULL; /* the slot it gave up has an earlier timer */
-    else if (w->idle_prev && (!idle.sentry || timer < idle.until))
+    else if (w->idle_prev && (!idle.sentry || (timer < idle.until && !w->listens)))
         idle.sentry = w;
     if (idle.sentry != w) {
         bool many = !w->own_thread && excess();
         weft__lock_leave(&idle.lock);
         if (kick) weft__worker_kick(kick);
-        w->retires = many ? now + weft__idle_retire : 0;
-        return 0;
+        w->retires = many && !w->listens ? now + weft__idle_retire : 0;
+        return !w->listens || timer == INT64_MAX ? 0 : timer > 0 ? timer : 1;
     }
     w->retires = 0;
     bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots;
@@ -349,6 +398,8 @@ static int64_t sleep_until(weft__worker *w) {
     }
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
+    if (trim <= now)
+        trim = now + (w->nap ? w->nap : NAP_MAX); /* something else came first: after the next nap, and not at once for ever */
     if (trim < until) until = trim;
     idle.until = until;
     watch_owners(now);
@@ -364,8 +415,10 @@ static weft__slot *take_back(weft__worker *w) {
     weft__lock_take(&idle.lock);
     if (w->idle_prev && (s = slot_pop(w->last))) {
         worker_remove(w);
+        if (w->was_listener) idle.listener = NULL;
         if (w->was_sentry) heir = relieve();
         if (!heir) heir = undeep(w);
+        if (!heir && w->was_listener) heir = timers_unwatched();
         idle.deep = false;
         spare = unwatched();
     }
@@ -376,12 +429,14 @@ static weft__slot *take_back(weft__worker *w) {
     return s;
 }
 
-/* It was given a slot while it was the sentry: whoever gave it looked for this very worker (its pinned tasks), or there was no other. */
+/* It was given a slot while it was the sentry or the listener: whoever gave it looked for this very worker (its pinned tasks), or there was no
+ * other. */
 static WEFT_COLD void stand_down(weft__worker *w) {
-    w->was_sentry = false;
     weft__lock_take(&idle.lock);
-    weft__worker *next = relieve();
+    if (w->was_listener) idle.listener = NULL;
+    weft__worker *next = w->was_sentry ? relieve() : timers_unwatched();
     weft__lock_leave(&idle.lock);
+    w->was_sentry = w->was_listener = false;
     if (next) weft__worker_kick(next);
 }
 
@@ -392,7 +447,7 @@ static weft__slot *take_given(weft__worker *w) {
     w->searching = given & 1;
     weft__slot *s = (weft__slot *)(given & ~(uintptr_t)1);
     weft__slot_own(s, w);
-    if (w->was_sentry) stand_down(w); /* written under the lock before it was given */
+    if (w->was_sentry || w->was_listener) stand_down(w); /* written under the lock before it was given */
     return s;
 }
 
@@ -418,16 +473,33 @@ static bool retire(weft__worker *w) {
     bool over = weft__load(&w->leaving, acquire); /* pairs with weft_worker_release */
     if (!over && (!w->retires || weft__os_now() < w->retires)) return false;
     weft__lock_take(&idle.lock);
-    over = w->idle_prev && !w->inbox && !w->pinned && (over || (excess() && idle.sentry != w));
+    over = w->idle_prev && !w->inbox && !w->pinned && (over || (excess() && idle.sentry != w && idle.listener != w));
     weft__worker *heir = NULL;
     if (over) {
         worker_remove(w);
+        if (w->was_listener) idle.listener = NULL;
         if (w->was_sentry) heir = relieve();
+        if (!heir && w->was_listener) heir = timers_unwatched();
     }
     weft__lock_leave(&idle.lock);
     if (heir) weft__worker_kick(heir);
     w->retires = 0;
     return over;
+}
+
+/* Sleeps in the poller. What has come goes to the slot that this worker has then, NULL: it has none. */
+static WEFT_NOINLINE weft__slot *listen(weft__worker *w, int64_t until) {
+    weft__edge edges[WEFT_EDGES];
+    int n = 0;
+    weft__store(&w->polls, 1, seq_cst);                                    /* I7; pairs with weft__worker_kick */
+    if (!weft__load(&w->wake, seq_cst)) n = weft__poll_wait(until, edges); /* I7 */
+    weft__store(&w->polls, 0, seq_cst);                                    /* before `wake` is cleared */
+    if (!n) return NULL;
+    (void)weft__xchg(&w->wake, 0, acq_rel); /* as in sleep_until_given */
+    weft__slot *s = take_given(w);
+    if (!s) s = take_back(w);
+    weft__desc_tell(edges, n, s);
+    return s;
 }
 
 static weft__slot *sleep_until_given(weft__worker *w) {
@@ -437,9 +509,15 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         if (retire(w)) return NULL;
         int64_t until = sleep_until(w);
         weft__add(&(w->last ? w->last : weft__rt.slot)->sleeps, 1, relaxed); /* a counter */
-        weft__futex_wait(&w->wake, 0, until ? until : w->retires);
+        if (w->listens) {
+            if ((s = listen(w, until))) return s;
+        } else {
+            weft__futex_wait(&w->wake, 0, until ? until : w->retires);
+        }
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until && weft__watch()) w->nap = 0;
+        if (until && weft__poll_overdue(weft__os_now(), NAP_MAX))
+            weft__poll_now(NULL); /* every slot is busy, and none of them looks */
         if (!until || weft__load(&w->given, relaxed)) continue;
         if (neglected() && (s = take_back(w))) return s;
         if (weft__load(&w->given, relaxed)) continue;
@@ -617,14 +695,14 @@ weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
 void weft__idle_kick(void) {
     weft__foreign_enter(); /* before the look at the phase; pairs with weft_stop, which frees the workers */
     uint32_t phase = weft__load(&weft__rt.phase, seq_cst);
-    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) kick_sentry();
+    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) kick_for_timer();
     weft__foreign_leave();
 }
 
 /* Under the lock: somebody who has just armed a timer may be looking for a sentry to kick. */
 static void clear(void) {
     idle.slots = NULL;
-    idle.workers = idle.own = idle.sentry = NULL;
+    idle.workers = idle.own = idle.sentry = idle.listener = NULL;
     idle.sleeping = 0;
     idle.until = idle.retry = 0;
     idle.deep = idle.starting = false;

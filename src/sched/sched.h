@@ -204,6 +204,8 @@ struct weft__worker {
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */
+    _Atomic uint32_t polls;  /* 1: it sleeps in the poller; its own, read by whoever kicks it */
+    bool listens;            /* it is about to; its own */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
     weft__worker *all_next;               /* under the workers' lock */
     weft__task *inbox, *inbox_last;       /* pinned tasks that are ready, through `link`; under the idle lock */
@@ -211,7 +213,7 @@ struct weft__worker {
     bool wants;                           /* idle with something in its inbox, and no slot to be had; under the idle lock */
     uint64_t wants_since;                 /* whose turn it is; under the idle lock */
     int64_t retires;                      /* it ends then, unless it is of use before; its own */
-    bool was_sentry;                      /* when it was taken off the list; under the idle lock, then its own */
+    bool was_sentry, was_listener;        /* when it was taken off the list; under the idle lock, then its own */
     int quiet;                            /* naps since everything is idle; under the idle lock */
     pthread_t thread;
     int id;

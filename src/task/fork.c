@@ -24,6 +24,8 @@
 #include "block/block.h"
 #include "chan/chan.h"
 #include "sync/sync.h"
+#include "io/desc.h"
+#include "net/net.h"
 #include "task/panic.h"
 #include "task/task.h"
 #include "time/timer.h"
@@ -83,6 +85,9 @@ static void clear_away(void) {
     weft__runtime_forget(release);
     weft__slab_forget(&weft__rt.fresh_slab, NULL);
     weft__chans_forget();
+    weft__descs_forget();
+    weft__poll_forget();
+    weft__net_errors_forget();
     weft__handles_forget();
     weft__extras_forget();
     weft__slab_forget(&weft__alarm_slab, NULL);

@@ -18,6 +18,7 @@
 
 #include "chan/chan.h"
 #include "sync/held.h"
+#include "io/desc.h"
 
 int weft__runtime_phase(void) {
     if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
@@ -243,6 +244,8 @@ static void close_runtime(void) {
     weft__workers_stop();
     weft__clock_moved = NULL;
     weft__idle_close();
+    weft__descs_close();
+    weft__poll_close();
     close_slots();
     weft__stack_pool_close();
     if (weft__rt.report_stacks) weft__report_stacks(true);

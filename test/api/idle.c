@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Idle means idle: a thousand parked tasks, three seconds, no CPU and next to no context switch. */
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "api/common.h"
 #include "sched/trim.h"
@@ -124,4 +127,35 @@ TEST_SOLO(idle, who_watches_over_a_busy_slot_sleeps) {
     test_skip_under("the tools have threads and work of their own", NULL);
     weft__trim_later = WEFT_MS; /* stacks are to be looked at all the time */
     CHECK_EQ(run_on(1, keep_busy, NULL), 0);
+}
+
+/* Descriptors that nobody writes to: a worker sleeps in the poller, and does not wake up either. */
+static int park_in_read(void *arg) {
+    int fd[2];
+    char c;
+    (void)arg;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    atomic_fetch_add(&parked, 1);
+    ssize_t n = weft_fd_read(fd[0], &c, 1, weft_after(HOUR));
+    weft_fd_close(fd[0]);
+    close(fd[1]);
+    return (int)n;
+}
+
+static void many_descriptors(void) {
+    struct rlimit r;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &r), 0);
+    r.rlim_cur = r.rlim_max;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &r), 0);
+    if (r.rlim_cur < 2 * TASKS + 50) test_skip("not enough descriptors");
+}
+
+TEST_SOLO(idle, a_thousand_readers_cost_nothing) {
+    many_descriptors();
+    check_idle(park_in_read, 2, 0);
+}
+
+TEST_SOLO(idle, a_thousand_readers_cost_nothing_on_one_slot) {
+    many_descriptors();
+    check_idle(park_in_read, 1, 0);
 }

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* Servers for the load client (bench/peers/client): they run until they are killed. ARG is the port. */
+#include "weftbench.h"
+
+static int echo(void *arg) {
+    weft_conn *c = arg;
+    char buf[1024];
+    ssize_t n;
+    while ((n = weft_conn_read(c, buf, sizeof buf, WEFT_FOREVER)) > 0)
+        if (weft_conn_write(c, buf, (size_t)n, WEFT_FOREVER) < 0) break;
+    return weft_conn_close(c), 0;
+}
+
+static int hello(void *arg) {
+    weft_conn *c = arg;
+    char buf[1024];
+    size_t have = 0;
+    ssize_t n;
+    while (have < sizeof buf && (n = weft_conn_read(c, buf + have, sizeof buf - have, WEFT_FOREVER)) > 0) {
+        have += (size_t)n;
+        if (have < 4 || memcmp(buf + have - 4, "\r\n\r\n", 4) != 0) continue;
+        have = 0;
+        if (weft_conn_write(c, bn_resp, BN_RESP_LEN, WEFT_FOREVER) < 0) break;
+    }
+    return weft_conn_close(c), 0;
+}
+
+static void serve(const struct wb_args *a, weft_fn *each) {
+    char addr[64];
+    weft_listener *l;
+    bn_nofile();
+    snprintf(addr, sizeof addr, "127.0.0.1:%ld", a->arg ? a->arg : 9000);
+    wb_must(weft_tcp_listen(&l, addr, NULL), "weft_tcp_listen");
+    for (;;) {
+        weft_conn *c;
+        wb_must(weft_accept(l, &c, WEFT_FOREVER), "weft_accept");
+        wb_must(weft_go(each, c), "weft_go");
+    }
+}
+
+void wb_echo(const struct wb_args *a) {
+    serve(a, echo);
+}
+
+void wb_hello(const struct wb_args *a) {
+    serve(a, hello);
+}

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+#include "io/desc.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+
+#include "os/os.h"
+#include "os/socket.h"
+#include "sched/switch.h"
+#include "task/task.h"
+#include "time/clock.h"
+
+enum {
+    CHUNK = 512,       /* descriptors that get memory at once */
+    CHUNKS = 8192,     /* 4M descriptors: four times what Linux allows a process unless told otherwise */
+    OPERATION_COST = 8 /* of the slot's budget: a system call takes as long as some tens of channel operations */
+};
+
+static struct {
+    _Atomic(weft__desc *) chunk[CHUNKS];
+    _Atomic uint64_t stale;
+} table;
+
+/* ---- the table ---- */
+
+static weft__desc *find(int fd) {
+    if (fd < 0 || fd / CHUNK >= CHUNKS) return NULL;
+    weft__desc *chunk = weft__load(&table.chunk[fd / CHUNK], acquire); /* pairs with the release in make */
+    return chunk ? &chunk[fd % CHUNK] : NULL;
+}
+
+static weft__desc *make(int fd) {
+    _Atomic(weft__desc *) *at = &table.chunk[fd / CHUNK];
+    weft__desc *mine = weft__calloc(CHUNK, sizeof *mine), *none = NULL;
+    if (!mine) return NULL;
+    if (!weft__cas(at, &none, mine, release)) weft__free(mine); /* publishes zeroed memory; pairs with the acquire in find */
+    return find(fd);
+}
+
+/* ---- making a descriptor known ---- */
+
+static uint64_t key_of(int fd, uint32_t generation) {
+    return (uint64_t)generation << 32 | (uint32_t)fd;
+}
+
+static int kind_of(int fd) {
+    int protocol, err = weft__sock_get(fd, SOL_SOCKET, SO_PROTOCOL, &protocol);
+    if (err == -ENOTSOCK) return WEFT_DESC_PLAIN;
+    if (err) return err;
+    return protocol == IPPROTO_TCP ? WEFT_DESC_SOCKET | WEFT_DESC_STREAM : WEFT_DESC_SOCKET;
+}
+
+/* System calls, without the lock; `opening` keeps others away. */
+static int introduce(int fd, uint32_t generation, int *kind) {
+    *kind = kind_of(fd);
+    if (*kind < 0) return *kind;
+    int err = weft__poll_add(fd, key_of(fd, generation));
+    if (err != -EPERM) return err;
+    *kind |= WEFT_DESC_ALWAYS;
+    return 0;
+}
+
+/* The descriptor as it is known to the runtime of generation `g`; makes it so. */
+static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
+    for (;;) {
+        weft__lock_take(&d->lock);
+        *generation = weft__load(&d->generation, relaxed); /* under the lock, as the rest */
+        bool known = weft__load(&d->known, relaxed) == g, busy = d->opening || d->closing, over = d->to_close;
+        if (!known && !busy && !over) {
+            d->opening = true;
+            weft__store(&d->state,
+                        (weft__load(&d->state, relaxed) & ~(uint64_t)15) + WEFT_STATE_EDGE + WEFT_READY_READ + WEFT_READY_WRITE,
+                        relaxed);
+        }
+        weft__lock_leave(&d->lock);
+        if (known) return 0;
+        if (over) return WEFT_ECLOSED; /* the number is about to go */
+        if (!busy) break;
+        weft__give_cpu();
+    }
+    int kind, err = introduce(fd, *generation, &kind);
+    weft__lock_take(&d->lock);
+    d->opening = false;
+    weft__store(&d->kind, (uint8_t)(err ? 0 : kind), relaxed); /* published by the next line */
+    weft__store(&d->known, err ? 0 : g, release);              /* pairs with the acquire in weft__fd_get */
+    weft__lock_leave(&d->lock);
+    return err;
+}
+
+static int make_known(weft__desc *d, int fd, uint32_t *generation) {
+    bool first = !weft__load(&weft__polling, relaxed); /* a hint */
+    int err = weft__poll_open();
+    if (!err) err = open_desc(d, fd, weft__rt.generation, generation);
+    if (!err && first) weft__idle_kick(); /* workers sleep, and none of them in the poller */
+    return err;
+}
+
+/* On a plain thread the runtime may end at any time, unless we are inside. */
+static WEFT_COLD int get_outside(weft__desc *d, weft__fd *out) {
+    int err = 0;
+    (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
+    weft__foreign_enter();
+    if (weft__runtime_phase() == WEFT_PHASE_RUNNING) {
+        err = make_known(d, out->fd, &out->generation);
+        out->d = d;
+    }
+    weft__foreign_leave();
+    return err;
+}
+
+int weft__fd_get(int fd, weft__fd *out) {
+    if (fd < 0) return -EBADF;
+    *out = (weft__fd){NULL, 0, fd};
+    if (fd / CHUNK >= CHUNKS) return WEFT_ELIMIT;
+    weft__desc *d = find(fd);
+    if (unlikely(!d) && !(d = make(fd))) return WEFT_ENOMEM;
+    if (weft__self() == &weft__nobody) return get_outside(d, out);
+    out->d = d;
+    out->generation = weft__load(&d->generation, relaxed); /* before `known`: if that is true of it, it was then */
+    if (likely(weft__load(&d->known, acquire) == weft__rt.generation)) return 0; /* pairs with open_desc */
+    return make_known(d, fd, &out->generation);
+}
+
+bool weft__fd_find(int fd, weft__fd *out) {
+    bool fits = fd >= 0 && fd / CHUNK < CHUNKS;
+    weft__desc *d = fits ? find(fd) : NULL;
+    if (!d && fits && weft__load(&weft__polling, relaxed))
+        d = make(fd); /* somebody may come with the number while it is closed */
+    *out = (weft__fd){d, d ? weft__load(&d->generation, acquire) : 0, fd}; /* as in weft__fd_valid */
+    return d != NULL;
+}
+
+int weft__fd_kind(const weft__fd *f) {
+    int kind = f->d ? weft__load(&f->d->kind, relaxed) : kind_of(f->fd); /* published with `known` */
+    return kind < 0 ? WEFT_DESC_PLAIN : kind;
+}
+
+int weft__fd_nonblock(const weft__fd *f) {
+    if (weft__fd_kind(f) & WEFT_DESC_NONBLOCK) return 0;
+    int err = weft__desc_os_nonblock(f->fd);
+    if (!err && f->d) (void)atomic_fetch_or_explicit(&f->d->kind, WEFT_DESC_NONBLOCK, memory_order_relaxed); /* a note */
+    return err;
+}
+
+/* ---- ending waits ---- */
+
+/* Takes everybody off the queue; how many of them have the turn. */
+static int evict(weft__queue *q, int32_t result, weft__queue *out) {
+    int holders = 0;
+    for (weft__waiter *x; (x = weft__queue_claim(q));) {
+        x->block->result = x->many ? (int32_t)x->index : result; /* a select looks for itself */
+        if (x->elem) holders++;
+        weft__queue_add(out, x);
+    }
+    return holders;
+}
+
+static void resume_all(weft__queue *woken, weft__slot *s) {
+    for (weft__waiter *x; (x = woken->head);) {
+        weft__queue_remove(x); /* its frame is gone once it runs */
+        weft__resume(x->block, s);
+    }
+}
+
+/* The descriptor is over: another generation. Returns how many are in the middle of an operation. Under the lock. */
+static uint8_t end_generation(weft__desc *d, int32_t result, weft__queue *woken) {
+    uint32_t next = weft__load(&d->generation, relaxed) + 1; /* under the lock, as all here */
+    weft__store(&d->generation, next, release);              /* pairs with weft__fd_valid */
+    weft__store(&d->known, 0, relaxed);
+    int holders = 0;
+    for (int i = 0; i < 2; i++) {
+        uint64_t turn = weft__xchg(&d->side[i].turn, weft__turn_of(next, 0), acq_rel); /* against those without the lock: D4 */
+        if (turn & WEFT_TURN_TAKEN) holders++;
+        holders -= evict(&d->side[i].waiting, result, woken);
+        (void)evict(&d->side[i].line, result, woken);
+    }
+    (void)evict(&d->watchers, result, woken);
+    return (uint8_t)holders;
+}
+
+/* Ends f's generation, with `then` for the number: 1, to be closed when nobody uses it. 1: now; 0: later, by the last of them. */
+static int end(const weft__fd *f, bool to_close) {
+    weft__desc *d = f->d;
+    weft__queue woken = {NULL, NULL};
+    weft__slot *s = weft__enter();
+    weft__lock_take(&d->lock);
+    while (d->opening || d->closing) { /* what is being made known would be made known too late */
+        weft__lock_leave(&d->lock);
+        weft__give_cpu();
+        weft__lock_take(&d->lock);
+    }
+    bool mine = weft__load(&d->generation, relaxed) == f->generation && !d->to_close; /* under the lock */
+    bool listed = mine && weft__load(&d->known, relaxed) && !(weft__load(&d->kind, relaxed) & WEFT_DESC_ALWAYS);
+    if (mine) {
+        d->holders = end_generation(d, WEFT_ECLOSED, &woken);
+        d->to_close = to_close && d->holders;
+        d->closing = to_close && !d->holders;
+    }
+    bool now = mine && !d->to_close;
+    weft__lock_leave(&d->lock);
+    resume_all(&woken, s);
+    if (s) weft__leave();
+    /* The number is still ours, or a holder's who waits for nothing: what is removed is what was added. */
+    if (listed && now && weft__load(&weft__polling, acquire)) weft__poll_remove(f->fd); /* as in weft__poll_open */
+    return !mine ? WEFT_ECLOSED : now;
+}
+
+/* The number goes back to the kernel. */
+static int close_now(weft__desc *d, int fd) {
+    int err = weft__desc_os_close(fd);
+    weft__lock_take(&d->lock);
+    d->closing = false;
+    weft__lock_leave(&d->lock);
+    return err;
+}
+
+/* A holder of a turn of a generation that has ended. */
+static void last_leaves(weft__desc *d, int fd) {
+    weft__lock_take(&d->lock);
+    bool last = d->to_close && --d->holders == 0;
+    if (last) d->to_close = false;
+    if (last) d->closing = true;
+    weft__lock_leave(&d->lock);
+    if (!last) return;
+    if (weft__load(&weft__polling, acquire)) weft__poll_remove(fd); /* as above */
+    (void)close_now(d, fd);
+}
+
+int weft__fd_close(const weft__fd *f) {
+    if (!f->d) return weft__desc_os_close(f->fd);
+    int now = end(f, true);
+    return now > 0 ? close_now(f->d, f->fd) : now;
+}
+
+int weft__fd_release(const weft__fd *f) {
+    int r = f->d ? end(f, false) : 0;
+    return r < 0 ? r : 0;
+}
+
+void weft__fd_new(int fd) {
+    weft__desc *d = find(fd);
+    if (!d || !weft__load(&d->known, acquire)) return; /* as in weft__fd_get */
+    weft__queue woken = {NULL, NULL};
+    weft__slot *s = weft__enter();
+    weft__lock_take(&d->lock);
+    (void)end_generation(d, WEFT_ECLOSED, &woken);
+    d->holders = 0;
+    d->to_close = false;
+    weft__lock_leave(&d->lock);
+    resume_all(&woken, s);
+    if (s) weft__leave();
+}
+
+/* ---- edges ---- */
+
+static void tell(const weft__edge *e, weft__queue *woken) {
+    weft__desc *d = find((int)(uint32_t)e->key);
+    if (!d) return;
+    weft__lock_take(&d->lock);
+    if (weft__load(&d->generation, relaxed) != (uint32_t)(e->key >> 32)) { /* D4; under the lock */
+        weft__add(&table.stale, 1, relaxed);                               /* a counter */
+        weft__lock_leave(&d->lock);
+        return;
+    }
+    uint64_t seen = weft__load(&d->state, relaxed); /* who clears a bit does it without the lock */
+    while (!weft__cas(&d->state, &seen, (seen | e->ready) + WEFT_STATE_EDGE, release)) { /* D2; pairs with weft__fd_state */
+    }
+    if (e->ready & (WEFT_READY_READ | WEFT_READY_URGENT)) (void)evict(&d->side[WEFT_SIDE_READ].waiting, 0, woken);
+    if (e->ready & WEFT_READY_WRITE) (void)evict(&d->side[WEFT_SIDE_WRITE].waiting, 0, woken);
+    (void)evict(&d->watchers, 0, woken);
+    weft__lock_leave(&d->lock);
+}
+
+void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
+    for (int i = 0; i < n; i++) {
+        weft__queue woken = {NULL, NULL};
+        tell(&edges[i], &woken);
+        resume_all(&woken, s);
+    }
+}
+
+uint64_t weft__descs_stale(void) {
+    return weft__load(&table.stale, relaxed); /* a counter */
+}
+
+/* ---- waiting ---- */
+
+int weft__fd_begin(void) {
+    weft__slot *s = weft__enter();
+    if (s) {
+        s->budget -= OPERATION_COST - 1;
+        (void)weft__spend(s);
+        weft__leave();
+    }
+    return weft__cancel_check(weft__me());
+}
+
+/* What is waited for: an edge for a side, the side's turn, any edge. */
+enum { EDGE_READ = WEFT_SIDE_READ, EDGE_WRITE = WEFT_SIDE_WRITE, TURN_READ, TURN_WRITE, ANY_EDGE };
+
+static weft__queue *queue_of(weft__desc *d, int what) {
+    if (what == ANY_EDGE) return &d->watchers;
+    return what >= TURN_READ ? &d->side[what - TURN_READ].line : &d->side[what].waiting;
+}
+
+/* Under the lock, and of the right generation: 1, it is ours; 0: LINE is set, and whoever has it will pass it on (D3). */
+static int take_or_line(weft__desc *d, int side) {
+    _Atomic uint64_t *turn = &d->side[side].turn;
+    uint64_t now = weft__load(turn, relaxed); /* the CAS decides */
+    for (;;) {
+        bool taken = now & WEFT_TURN_TAKEN;
+        if (weft__cas(turn, &now, now | (taken ? WEFT_TURN_LINE : WEFT_TURN_TAKEN), acquire))
+            return !taken; /* pairs with weft__turn_leave */
+    }
+}
+
+/* Before parking, under the lock: 0, 1 (there is no need to), or an error. */
+static int need(const weft__fd *f, int what, uint64_t seen) {
+    weft__desc *d = f->d;
+    if (weft__load(&d->generation, relaxed) != f->generation) return WEFT_ECLOSED; /* D4 */
+    if (what == TURN_READ || what == TURN_WRITE) return take_or_line(d, what - TURN_READ);
+    if (weft__load(&d->known, relaxed) != weft__rt.generation) return 1; /* known_again */
+    uint64_t state = weft__load(&d->state, relaxed);                     /* D2 */
+    if (state / WEFT_STATE_EDGE == seen / WEFT_STATE_EDGE) return 0;
+    return what == ANY_EDGE || (state & (what == EDGE_READ ? WEFT_READY_READ : WEFT_READY_WRITE)) != 0;
+}
+
+static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline) {
+    weft__desc *d = f->d;
+    weft__slot *s = weft__enter();
+    weft__block *b = weft__me();
+    weft__wait wait = {.armed = false};
+    bool parked = false, turn = what <= EDGE_WRITE;
+    int r = weft__wait_prepare(&wait, b, deadline, s);
+    if (!r) {
+        weft__store(&b->wait_lock, &d->lock, release); /* P3; pairs with the acquire in weft__interrupt */
+        weft__lock_take(&d->lock);
+        weft__fence_after_rmw();
+        r = need(f, what, seen);
+        if (!r) r = weft__wait_check(&wait);
+        if (!r) {
+            weft__waiter x = {.block = b, .elem = turn ? d : NULL};
+            b->waiter = &x;
+            weft__queue_add(queue_of(d, what), &x);
+            parked = true;
+            s = weft__wait_single(b, s, deadline, what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ,
+                                  &d->lock);
+            r = b->result;
+        } else {
+            weft__lock_leave(&d->lock);
+        }
+    }
+    weft__wait_finish(&wait);
+    if (s) weft__leave();
+    if (unlikely(r == WEFT_ECLOSED) && turn && !parked)
+        last_leaves(d, f->fd); /* who was parked has been counted out by the closer */
+    return r < 0 ? r : 0;
+}
+
+/* No runtime, and so no poller: the kernel is asked, and does not know of closing or cancelling. */
+static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline deadline) {
+    if (deadline.ns == INT64_MIN) return WEFT_EAGAIN;
+    if (deadline.ns && deadline.ns <= weft__clock_now()) return WEFT_ETIMEDOUT;
+    int r = weft__desc_os_poll(f->fd, events, deadline.ns);
+    return r < 0 ? r : r == 0 ? WEFT_ETIMEDOUT : 0;
+}
+
+/* The descriptor was looked up in an earlier runtime: it is to be known to this one, if there is one. */
+static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
+    weft__fd now = *f;
+    now.d = NULL;
+    int err =
+        weft__self() == &weft__nobody ? get_outside(f->d, &now) : (now.d = f->d, make_known(f->d, f->fd, &now.generation));
+    return err ? err : now.d ? 0 : park_outside(f, events, deadline);
+}
+
+static int park_for(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline) {
+    if (unlikely(!f->d)) return park_outside(f, events, deadline);
+    if (unlikely(weft__load(&f->d->known, relaxed) != weft__rt.generation) && weft__fd_valid(f)) /* a hint; `need` decides */
+        return park_again(f, events, deadline);
+    return park(f, what, seen, deadline);
+}
+
+int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline) {
+    return park_for(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, seen, deadline);
+}
+
+int weft__fd_watch(const weft__fd *f, uint64_t seen, weft_deadline deadline) {
+    return park_for(f, ANY_EDGE, POLLIN | POLLOUT, seen, deadline);
+}
+
+/* ---- turns ---- */
+
+/* Once only: 0, or `err`. */
+static int take_now(const weft__fd *f, int side, int err) {
+    uint64_t none = weft__turn_of(f->generation, 0);
+    if (weft__cas(&f->d->side[side].turn, &none, none | WEFT_TURN_TAKEN, acquire)) return 0; /* as above */
+    return weft__fd_valid(f) ? err : WEFT_ECLOSED;
+}
+
+int weft__turn_take_slow(const weft__fd *f, int side, weft_deadline deadline) {
+    if (deadline.ns == INT64_MIN) return take_now(f, side, WEFT_EAGAIN);
+    if (deadline.ns && deadline.ns <= weft__clock_now()) return take_now(f, side, WEFT_ETIMEDOUT);
+    return park(f, TURN_READ + side, 0, deadline);
+}
+
+/* Passes the turn on to the first in line. */
+void weft__turn_leave_slow(const weft__fd *f, int side) {
+    weft__desc *d = f->d;
+    weft__slot *s = weft__enter();
+    weft__waiter *x = NULL;
+    weft__lock_take(&d->lock);
+    bool over = weft__load(&d->generation, relaxed) != f->generation; /* D4: it was taken from us; under the lock */
+    if (!over) {
+        weft__side *at = &d->side[side];
+        x = weft__queue_claim(&at->line);
+        uint32_t flags = !x ? 0 : at->line.head ? WEFT_TURN_TAKEN | WEFT_TURN_LINE : WEFT_TURN_TAKEN;
+        weft__store(&at->turn, weft__turn_of(f->generation, flags), release); /* as in weft__turn_leave */
+        if (x) x->block->result = 0;
+    }
+    weft__lock_leave(&d->lock);
+    if (x) weft__resume(x->block, s);
+    if (s) weft__leave();
+    if (over) last_leaves(d, f->fd);
+}
+
+/* ---- the end ---- */
+
+void weft__descs_close(void) {
+    if (!weft__load(&weft__polling, relaxed)) return; /* nobody has used any */
+    for (int i = 0; i < CHUNKS; i++) {
+        weft__desc *chunk = weft__load(&table.chunk[i], acquire); /* as in find */
+        for (int k = 0; chunk && k < CHUNK; k++) {
+            weft__queue woken = {NULL, NULL};
+            weft__lock_take(&chunk[k].lock);
+            weft__store(&chunk[k].known, 0, relaxed); /* under the lock */
+            for (int what = EDGE_READ; what <= ANY_EDGE; what++)
+                (void)evict(queue_of(&chunk[k], what), WEFT_ETERMINATED, &woken);
+            weft__lock_leave(&chunk[k].lock);
+            resume_all(&woken, NULL);
+        }
+    }
+    weft__store(&table.stale, 0, relaxed); /* a counter */
+}
+
+void weft__descs_forget(void) {
+    for (int i = 0; i < CHUNKS; i++) {
+        weft__desc *chunk = weft__load(&table.chunk[i], relaxed); /* nobody else is there */
+        if (!chunk) continue;
+        for (int k = 0; k < CHUNK; k++) {
+            weft__desc *d = &chunk[k];
+            uint32_t generation = weft__load(&d->generation, relaxed);
+            memset(d, 0, sizeof *d);
+            weft__store(&d->generation, generation + 1, relaxed);
+            for (int side = 0; side < 2; side++) weft__store(&d->side[side].turn, weft__turn_of(generation + 1, 0), relaxed);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors: what is known of each number, and who waits for it.
+ *
+ * An operation makes its system call first, and parks only if the kernel would have waited (EAGAIN). What is known spares even that: an edge
+ * (poll.h) sets `ready`; a call that found nothing, and a read of a TCP socket that got less than it asked for, clears it; while it is
+ * clear, the next operation parks at once. So a request costs the system calls that it needs and no others.
+ *
+ *   state   ready for reading, for writing; `ended`, `urgent` (both stay); and a count of edges above them. Clearing is a CAS against the
+ *           state as it was before the system call, so an edge that came in between is not lost.
+ *   side    reading and writing each have one turn, taken for a whole operation (a write of all bytes) and passed on in order. Who has
+ *           it may park on `waiting` for an edge; who wants it parks on `line`.
+ *   watchers  take no turn (weft_fd_wait, select): every edge wakes all of them, and they look for themselves.
+ *
+ * A short read means that nothing is left only for TCP, without urgent data and before its end: a Unix socket stops at ancillary data,
+ * a pipe at a packet. At the end (`ended`) no edge comes any more, so `ready` is not cleared.
+ *
+ * Closing, and numbers that are used again. The generation is part of the poller's key, and whoever has looked a descriptor up remembers it: an
+ * edge, or an operation, of an earlier generation finds another one, and is told so. It rises when the descriptor is closed, under the lock.
+ * The number is given back to the kernel when nobody is in the middle of a system call with it: by the closer, or by the last of those who had a turn
+ * and were not parked. (Otherwise a read could get what was sent to the next connection of the same number.)
+ *
+ * Invariants
+ *  D1  `waiting`, `line` and `watchers` change under the lock; a waiter on them waits on one object (park.h), or is a select's.
+ *  D2  An edge that is told sets its bits before the lock is left, and after that nobody waits for one of them.
+ *  D3  A turn that is not TAKEN: nobody has it, and nobody is on `line`. LINE is set before somebody parks there, under the lock.
+ *  D4  With generation g, edges and operations of g alone have an effect. The turns carry it.
+ *  D5  Lock order: as any object (P5). No system call is made under it. */
+#ifndef WEFT_SRC_DESC_H
+#define WEFT_SRC_DESC_H
+
+#include "park/park.h"
+#include "poll/poll.h"
+
+enum { WEFT_SIDE_READ, WEFT_SIDE_WRITE };
+enum { WEFT_TURN_TAKEN = 1, WEFT_TURN_LINE = 2 };
+enum {
+    WEFT_DESC_STREAM = 1,
+    WEFT_DESC_SOCKET = 2,
+    WEFT_DESC_PLAIN = 4,
+    WEFT_DESC_ALWAYS = 8,
+    WEFT_DESC_NONBLOCK = 16
+};                             /* desc.kind */
+enum { WEFT_STATE_EDGE = 16 }; /* one edge, in desc.state */
+
+typedef struct weft__side {
+    _Atomic uint64_t turn; /* the generation, TAKEN, LINE */
+    weft__queue waiting;   /* for an edge: who has the turn */
+    weft__queue line;      /* for the turn */
+} weft__side;
+
+typedef struct weft__desc {
+    weft__lock lock;
+    _Atomic uint32_t generation; /* under lock; read without it as a hint */
+    _Atomic uint64_t state;      /* WEFT_READY_… and the count of edges */
+    _Atomic uint64_t known;      /* the runtime's generation in whose poller it is; 0: none. Under lock */
+    _Atomic uint8_t kind; /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. Valid if known */
+    bool opening;         /* somebody is about to make it known; under lock */
+    bool to_close;        /* the last of `holders` closes it; under lock */
+    bool
+        closing; /* somebody is about to: what comes with the number waits a moment, for it may mean the next one; under lock */
+    uint8_t holders; /* of turns of the generation that has ended, in the middle of an operation; under lock */
+    weft__side side[2];
+    weft__queue watchers;
+} weft__desc;
+
+/* A descriptor as an operation found it. */
+typedef struct weft__fd {
+    weft__desc *d; /* NULL: there is no runtime, and a plain thread asks the kernel itself */
+    uint32_t generation;
+    int fd;
+} weft__fd;
+
+/* Looks the descriptor up, and puts it into the poller if it is not there. 0; -EBADF, -errno; WEFT_ENOMEM; WEFT_ELIMIT: its number is too large. */
+int weft__fd_get(int fd, weft__fd *out);
+/* The same, to be closed: it need not be known. False: nobody can know it. */
+bool weft__fd_find(int fd, weft__fd *out);
+/* The number has just come from the kernel: whatever was known of it was of another descriptor, closed behind our back. */
+void weft__fd_new(int fd);
+/* Ends every wait on it with WEFT_ECLOSED, takes it out of the poller, and closes it, as soon as nobody uses it. 0, -errno of close(2);
+ * WEFT_ECLOSED: somebody has done so. */
+int weft__fd_close(const weft__fd *f);
+/* The same, but the number stays open; nothing is known of it any more. WEFT_ECLOSED. */
+int weft__fd_release(const weft__fd *f);
+
+/* The turn. 0, WEFT_ECLOSED, or what weft__wait_… give. */
+int weft__turn_take_slow(const weft__fd *f, int side, weft_deadline deadline);
+void weft__turn_leave_slow(const weft__fd *f, int side);
+WEFT_INLINE uint64_t weft__turn_of(uint32_t generation, uint32_t flags) {
+    return (uint64_t)generation << 32 | flags;
+}
+WEFT_INLINE int weft__turn_take(const weft__fd *f, int side, weft_deadline deadline) {
+    if (unlikely(!f->d)) return 0;
+    uint64_t none = weft__turn_of(f->generation, 0), taken = weft__turn_of(f->generation, WEFT_TURN_TAKEN);
+    if (likely(weft__cas(&f->d->side[side].turn, &none, taken, acquire))) return 0; /* pairs with the release below */
+    return weft__turn_take_slow(f, side, deadline);
+}
+WEFT_INLINE void weft__turn_leave(const weft__fd *f, int side) {
+    if (unlikely(!f->d)) return;
+    uint64_t none = weft__turn_of(f->generation, 0), taken = weft__turn_of(f->generation, WEFT_TURN_TAKEN);
+    if (unlikely(!weft__cas(&f->d->side[side].turn, &taken, none, release)))
+        weft__turn_leave_slow(f, side); /* pairs with the above */
+}
+
+/* Before a system call: the state, to be given to the functions below. */
+WEFT_INLINE uint64_t weft__fd_state(const weft__fd *f) {
+    return f->d ? weft__load(&f->d->state, acquire)
+                : WEFT_READY_READ | WEFT_READY_WRITE; /* pairs with the release in weft__desc_tell */
+}
+/* The call found nothing, or all there was. */
+WEFT_INLINE void weft__fd_drained(const weft__fd *f, uint64_t seen, uint32_t bit) {
+    if (f->d) (void)weft__cas(&f->d->state, &seen, seen & ~(uint64_t)bit, relaxed); /* fails if an edge came in between */
+}
+/* Parks until an edge other than those in `seen` makes the side ready: 0. WEFT_ECLOSED, WEFT_ECANCELED, WEFT_ETIMEDOUT, WEFT_EAGAIN, WEFT_ETERMINATED.
+ * The caller has the side's turn; after WEFT_ECLOSED it has not, and must not leave it. */
+int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline);
+/* The same without a turn, for any edge. */
+int weft__fd_watch(const weft__fd *f, uint64_t seen, weft_deadline deadline);
+/* What it is: WEFT_DESC_…. */
+int weft__fd_kind(const weft__fd *f);
+/* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0 or -errno. */
+int weft__fd_nonblock(const weft__fd *f);
+/* The descriptor is the one that was looked up. */
+WEFT_INLINE bool weft__fd_valid(const weft__fd *f) {
+    return !f->d || weft__load(&f->d->generation, acquire) == f->generation; /* pairs with weft__fd_retire; a hint */
+}
+/* Before an operation: 0; WEFT_ECANCELED; and what each operation costs of the slot's budget. */
+int weft__fd_begin(void);
+
+/* The runtime has ended: nothing is known, and plain threads that wait ask the kernel. */
+void weft__descs_close(void);
+void weft__descs_forget(void);
+uint64_t weft__descs_stale(void);
+
+#endif

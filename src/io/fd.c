@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations on descriptors that people see. */
+#include <poll.h>
+
+#include "io/op.h"
+
+#include <weft/io.h>
+#include <weft/time.h>
+
+/* What a call needs, whichever it is. */
+typedef struct {
+    void *buf;
+    const void *from;
+    size_t n;
+    int flags;
+    struct sockaddr *addr;
+    const struct sockaddr *to;
+    socklen_t *len, to_len;
+    struct msghdr *m;
+    const struct msghdr *msg;
+} request;
+
+#define CALL(name, expr)                                                                                                       \
+    static ssize_t name(int fd, void *arg) {                                                                                   \
+        request *q = arg;                                                                                                      \
+        return (expr);                                                                                                         \
+    }
+CALL(call_read, weft__desc_os_read(fd, q->buf, q->n, false))
+CALL(call_read_file, weft__desc_os_read(fd, q->buf, q->n, true))
+CALL(call_write, weft__desc_os_write(fd, q->from, q->n, false))
+CALL(call_write_file, weft__desc_os_write(fd, q->from, q->n, true))
+CALL(call_recv, weft__sock_recv(fd, q->buf, q->n, q->flags))
+CALL(call_send, weft__sock_send(fd, q->from, q->n, q->flags))
+CALL(call_recvfrom, weft__sock_recvfrom(fd, q->buf, q->n, q->flags, q->addr, q->len))
+CALL(call_sendto, weft__sock_sendto(fd, q->from, q->n, q->flags, q->to, q->to_len))
+CALL(call_recvmsg, weft__sock_recvmsg(fd, q->m, q->flags))
+CALL(call_sendmsg, weft__sock_sendmsg(fd, q->msg, q->flags))
+CALL(call_accept, weft__sock_accept(fd, q->addr, q->len))
+
+/* Looks the number up, then the operation. */
+WEFT_INLINE ssize_t operate(int fd, int side, weft__attempt *call, request *q, size_t asked, weft_deadline deadline) {
+    weft__fd f;
+    int err = weft__fd_get(fd, &f);
+    return err ? err : weft__op(&f, side, call, q, asked, deadline);
+}
+
+ssize_t weft_fd_read(int fd, void *buf, size_t n, weft_deadline deadline) {
+    request q = {.buf = buf, .n = n};
+    weft__fd f;
+    int err = weft__fd_get(fd, &f), kind = err ? 0 : weft__fd_kind(&f);
+    if (err) return err;
+    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_READ, call_recv, &q, n, deadline);
+    return weft__op(&f, WEFT_SIDE_READ, kind & WEFT_DESC_ALWAYS ? call_read_file : call_read, &q, 0, deadline);
+}
+
+ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline) {
+    request q = {.from = buf, .n = n};
+    weft__fd f;
+    int err = weft__fd_get(fd, &f), kind = err ? 0 : weft__fd_kind(&f);
+    if (err) return err;
+    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_WRITE, call_send, &q, n, deadline);
+    return weft__op(&f, WEFT_SIDE_WRITE, kind & WEFT_DESC_ALWAYS ? call_write_file : call_write, &q, 0, deadline);
+}
+
+ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadline deadline) {
+    request q = {.buf = buf, .n = n, .flags = flags};
+    return operate(fd, WEFT_SIDE_READ, call_recv, &q, flags ? 0 : n, deadline); /* a look (MSG_PEEK) leaves it there */
+}
+
+ssize_t weft_fd_send(int fd, const void *buf, size_t n, int flags, weft_deadline deadline) {
+    request q = {.from = buf, .n = n, .flags = flags};
+    return operate(fd, WEFT_SIDE_WRITE, call_send, &q, n, deadline);
+}
+
+ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
+                         weft_deadline deadline) {
+    request q = {.buf = buf, .n = n, .flags = flags, .addr = from, .len = len};
+    return operate(fd, WEFT_SIDE_READ, call_recvfrom, &q, 0, deadline);
+}
+
+ssize_t weft_fd_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
+                       weft_deadline deadline) {
+    request q = {.from = buf, .n = n, .flags = flags, .to = to, .to_len = len};
+    return operate(fd, WEFT_SIDE_WRITE, call_sendto, &q, 0, deadline);
+}
+
+ssize_t weft_fd_recvmsg(int fd, struct msghdr *m, int flags, weft_deadline deadline) {
+    request q = {.m = m, .flags = flags};
+    return operate(fd, WEFT_SIDE_READ, call_recvmsg, &q, 0, deadline);
+}
+
+ssize_t weft_fd_sendmsg(int fd, const struct msghdr *m, int flags, weft_deadline deadline) {
+    request q = {.msg = m, .flags = flags};
+    return operate(fd, WEFT_SIDE_WRITE, call_sendmsg, &q, 0, deadline);
+}
+
+/* ---- accept and connect ---- */
+
+int weft__fd_accept(const weft__fd *f, struct sockaddr *from, socklen_t *len, weft_deadline deadline) {
+    request q = {.addr = from, .len = len};
+    int fd = (int)weft__op(f, WEFT_SIDE_READ, call_accept, &q, 0, deadline);
+    if (fd >= 0) weft__fd_new(fd);
+    return fd;
+}
+
+int weft_fd_accept(int fd, struct sockaddr *from, socklen_t *len, weft_deadline deadline) {
+    weft__fd f;
+    int err = weft__fd_get(fd, &f);
+    if (!err) err = weft__fd_nonblock(&f);
+    return err ? err : weft__fd_accept(&f, from, len, deadline);
+}
+
+enum { CONNECT_AGAIN = 1000 * 1000, CONNECT_AGAIN_MAX = 32 * 1000 * 1000 }; /* ns */
+
+/* A Unix socket whose listener's queue is full says so at once, and no edge tells when there is room. */
+static int connect_begin(int fd, const struct sockaddr *to, socklen_t len, weft_deadline deadline) {
+    for (int64_t nap = CONNECT_AGAIN;; nap = nap < CONNECT_AGAIN_MAX ? 2 * nap : nap) {
+        int err = weft__sock_connect(fd, to, len);
+        if (err != -EAGAIN) return err;
+        if (weft__once(deadline)) return deadline.ns == INT64_MIN ? WEFT_EAGAIN : WEFT_ETIMEDOUT;
+        weft_deadline next = weft_after(nap);
+        if (deadline.ns && deadline.ns < next.ns) next = deadline;
+        if ((err = weft_sleep(next))) return err;
+    }
+}
+
+/* The outcome, once it is known. */
+static int connect_end(const weft__fd *f, weft_deadline deadline) {
+    int err = weft__turn_take(f, WEFT_SIDE_WRITE, deadline);
+    if (err) return err;
+    for (;;) {
+        uint64_t seen = weft__fd_state(f);
+        int ready = weft__desc_os_poll(f->fd, POLLOUT, WEFT_POLL_NOW), error = 0;
+        err = ready > 0 ? weft__sock_get(f->fd, SOL_SOCKET, SO_ERROR, &error) : ready;
+        if (ready) {
+            weft__turn_leave(f, WEFT_SIDE_WRITE);
+            return err ? err : -error;
+        }
+        err = weft__fd_park(f, WEFT_SIDE_WRITE, seen, deadline);
+        if (!err) continue;
+        if (err != WEFT_ECLOSED) weft__turn_leave(f, WEFT_SIDE_WRITE);
+        return err;
+    }
+}
+
+/* The poller gets the descriptor after the call: one that is not connected yet counts as hung up. */
+int weft_fd_connect(int fd, const struct sockaddr *to, socklen_t len, weft_deadline deadline) {
+    weft__fd f;
+    int err = weft__fd_begin();
+    if (!err) err = weft__desc_os_nonblock(fd);
+    if (!err) err = connect_begin(fd, to, len, deadline);
+    if (err != -EINPROGRESS) return err;
+    err = weft__fd_get(fd, &f);
+    return err ? err : connect_end(&f, deadline);
+}
+
+/* ---- waiting and closing ---- */
+
+static int ready_from(int polled, int events) {
+    int r = 0;
+    if (polled & (POLLIN | POLLHUP | POLLERR | POLLRDHUP)) r |= WEFT_READABLE;
+    if (polled & (POLLOUT | POLLERR)) r |= WEFT_WRITABLE;
+    if (polled & (POLLHUP | POLLERR | POLLRDHUP)) r |= WEFT_HANGUP;
+    r &= events | WEFT_HANGUP;
+    return r == WEFT_HANGUP ? (events & WEFT_READABLE ? WEFT_READABLE : WEFT_WRITABLE) | WEFT_HANGUP : r;
+}
+
+static int poll_events(int events) {
+    return (events & WEFT_READABLE ? POLLIN | POLLRDHUP : 0) | (events & WEFT_WRITABLE ? POLLOUT : 0);
+}
+
+int weft_fd_wait(int fd, int events, weft_deadline deadline) {
+    weft__fd f;
+    if (!events || (events & ~(WEFT_READABLE | WEFT_WRITABLE))) return WEFT_EINVAL;
+    int err = weft__fd_begin();
+    if (!err) err = weft__fd_get(fd, &f);
+    while (!err) {
+        uint64_t seen = weft__fd_state(&f);
+        int polled = weft__desc_os_poll(fd, poll_events(events), WEFT_POLL_NOW);
+        if (!weft__fd_valid(&f)) return WEFT_ECLOSED;
+        if (polled) return polled < 0 ? polled : ready_from(polled, events);
+        err = weft__fd_watch(&f, seen, deadline);
+    }
+    return err;
+}
+
+int weft_fd_close(int fd) {
+    weft__fd f;
+    return weft__fd_find(fd, &f) ? weft__fd_close(&f) : fd < 0 ? -EBADF : weft__desc_os_close(fd);
+}

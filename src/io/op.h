@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* One operation on a descriptor: its turn, the system call, parking, again. Inlined into each, so that the call is a direct one. */
+#ifndef WEFT_SRC_OP_H
+#define WEFT_SRC_OP_H
+
+#include "io/desc.h"
+#include "os/socket.h"
+#include "time/clock.h"
+
+typedef ssize_t weft__attempt(int fd, void *arg);
+
+/* Such a deadline allows one attempt, whatever is known. */
+WEFT_INLINE bool weft__once(weft_deadline deadline) {
+    return deadline.ns == INT64_MIN || (deadline.ns && deadline.ns <= weft__clock_now());
+}
+
+/* The caller has the turn. `asked`: with a result below it nothing is left (desc.h); 0: a result says nothing. *mine: false if the turn is gone. */
+WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked,
+                                  weft_deadline deadline, bool *mine) {
+    uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
+    for (;;) {
+        uint64_t seen = weft__fd_state(f);
+        if (likely(seen & bit) || weft__once(deadline)) {
+            ssize_t r = call(f->fd, arg);
+            if (likely(r != -EAGAIN)) {
+                bool less = asked && r > 0 && (size_t)r < asked && !(seen & (WEFT_READY_END | WEFT_READY_URGENT));
+                if (less && (weft__fd_kind(f) & WEFT_DESC_STREAM)) weft__fd_drained(f, seen, bit);
+                return r;
+            }
+            weft__fd_drained(f, seen, bit);
+        }
+        int err = weft__fd_park(f, side, seen, deadline);
+        if (likely(!err)) continue;
+        *mine = err != WEFT_ECLOSED;
+        return err;
+    }
+}
+
+WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked,
+                             weft_deadline deadline) {
+    int err = weft__fd_begin();
+    if (!err) err = weft__turn_take(f, side, deadline);
+    if (unlikely(err)) return err;
+    bool mine = true;
+    ssize_t r = weft__op_turn(f, side, call, arg, asked, deadline, &mine);
+    if (likely(mine)) weft__turn_leave(f, side);
+    return r;
+}
+
+/* accept(2), connect(2) on a descriptor that was looked up. */
+int weft__fd_accept(const weft__fd *f, struct sockaddr *from, socklen_t *len, weft_deadline deadline);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* The network: the internal side. */
+#ifndef WEFT_SRC_NET_H
+#define WEFT_SRC_NET_H
+
+#include "io/desc.h"
+#include "io/op.h"
+
+#include <weft/net.h>
+
+/* ---- addresses (addr.c) ---- */
+
+/* What an address text says. */
+typedef struct weft__target {
+    bool is_unix;
+    weft_addr unix_addr;
+    char host[256]; /* "" = any */
+    char port[32];
+} weft__target;
+
+/* 0 or WEFT_EINVAL. */
+int weft__addr_parse(const char *text, weft__target *out);
+/* The addresses of a target; a listener's if `passive`. May park, unless they are numbers. */
+int weft__addr_find(const weft__target *t, bool passive, weft_addrs *out, weft_deadline deadline);
+/* Without names: WEFT_EAGAIN, it is one. */
+int weft__addr_numeric(const char *host, const char *service, bool passive, weft_addrs *out);
+int weft__fd_text(int fd, bool peer, char *buf, size_t size);
+
+/* ---- errors (error.c) ---- */
+
+/* Notes "what addr: the error" for weft_net_error, and returns err. */
+int weft__net_failed(int err, const char *what, const char *addr);
+void weft__net_errors_forget(void);
+
+/* ---- connections (conn.c) ----
+ *
+ * A connection is a stack of layers: each has operations, and calls those of the one below. Today there is one, the socket; TLS will be another, put
+ * in between by whoever makes the connection. An operation of a layer is called with the side's turn held. */
+typedef struct weft__layer weft__layer;
+struct weft__layer {
+    /* As a system call: at least one byte, 0 = the end, an error; parks. *mine as in weft__op_turn. */
+    ssize_t (*read)(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine);
+    ssize_t (*write)(weft_conn *c, struct iovec *v, int n, weft_deadline deadline, bool *mine);
+    int (*shutdown)(weft_conn *c, int how);
+    /* Before the descriptor is closed; must not wait. */
+    void (*end)(weft_conn *c);
+};
+
+struct weft_conn {
+    const weft__layer *layer; /* the topmost; fixed */
+    void *own;                /* the layer's */
+    weft__fd f;
+    _Atomic uint32_t users; /* the owner, and operations inside; whoever takes it to 0 frees it */
+    _Atomic bool broken;    /* a write ended in the middle */
+    char *ahead; /* read, and not asked for yet: only after weft_conn_read_until; under the turn of reading, as all here */
+    size_t ahead_at, ahead_end;
+};
+
+/* A connection of a descriptor that is its own from now on. */
+int weft__conn_new(weft_conn **out, int fd);
+/* What options say about a socket of ours. 0 or -errno. */
+int weft__net_set(int fd, int family, const weft_net_opts *opts);
+
+extern _Atomic uint64_t weft__accept_waits;
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* Names. getaddrinfo waits as long as it likes, and cannot be told to stop: each question gets a thread of its own, which answers through a
+ * channel, or into nothing if nobody waits any more. At most THREADS at a time; the others wait for one of these to end. */
+#include <netdb.h>
+#include <pthread.h>
+
+#include "net/net.h"
+#include "os/os.h"
+
+#include <weft/chan.h>
+#include <weft/time.h>
+
+enum { THREADS = 64, RETRY = 5 * 1000 * 1000 };
+
+typedef struct {
+    char host[256], service[32];
+    weft_chan *answered; /* capacity 1; both sides have a reference */
+    _Atomic uint32_t refs;
+    int err;
+    weft_addrs addrs;
+} question;
+
+static _Atomic int asking;
+
+static void drop(question *q) {
+    if (weft__sub(&q->refs, 1, acq_rel) != 1) return; /* the last one sees what the other did */
+    weft_chan_unref(q->answered);
+    weft__free(q);
+}
+
+static int error_of(int gai) {
+    switch (gai) {
+    case 0:
+        return 0;
+    case EAI_MEMORY:
+        return WEFT_ENOMEM;
+    case EAI_AGAIN:
+        return WEFT_EAGAIN;
+    case EAI_SYSTEM:
+        return errno ? -errno : WEFT_ESTALE;
+    default:
+        return WEFT_ESTALE;
+    }
+}
+
+static int ask(question *q) {
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *found = NULL;
+    if (weft__fault()) return WEFT_ENOMEM;
+    int err = error_of(getaddrinfo(q->host, q->service, &hints, &found));
+    if (err) return err;
+    for (struct addrinfo *a = found; a && q->addrs.count < WEFT_ADDRS_MAX; a = a->ai_next) {
+        weft_addr *to = &q->addrs.at[q->addrs.count++];
+        memcpy(&to->sa, a->ai_addr, a->ai_addrlen);
+        to->len = a->ai_addrlen;
+    }
+    freeaddrinfo(found);
+    return q->addrs.count ? 0 : WEFT_ESTALE;
+}
+
+static void *answer(void *arg) {
+    question *q = arg;
+    char done = 1;
+    q->err = ask(q);
+    (void)weft_chan_send(q->answered, &done, WEFT_POLL); /* there is room */
+    drop(q);
+    weft__sub(&asking, 1, release); /* pairs with the acquire in start */
+    return NULL;
+}
+
+static int start(question *q) {
+    if (weft__add(&asking, 1, acquire) >= THREADS) {
+        weft__sub(&asking, 1, relaxed); /* no place was taken */
+        return WEFT_EOVERLOADED;
+    }
+    pthread_t thread;
+    int err = weft__thread_start(&thread, answer, q, "weft/names");
+    if (err)
+        weft__sub(&asking, 1, relaxed);
+    else
+        pthread_detach(thread);
+    return err;
+}
+
+static int start_in_turn(question *q, weft_deadline deadline) {
+    for (;;) {
+        int err = start(q);
+        if (err != WEFT_EOVERLOADED) return err;
+        if (weft__once(deadline)) return WEFT_ETIMEDOUT;
+        weft_deadline next = weft_after(RETRY);
+        if (deadline.ns && deadline.ns < next.ns) next = deadline;
+        if ((err = weft_sleep(next)) < 0) return err;
+    }
+}
+
+int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline) {
+    out->count = 0;
+    if (!host || !service || strlen(host) >= sizeof(((question *)0)->host) ||
+        strlen(service) >= sizeof(((question *)0)->service))
+        return WEFT_EINVAL;
+    int err = weft__addr_numeric(host, service, false, out);
+    if (err != WEFT_EAGAIN) return err;
+    question *q = weft__calloc(1, sizeof *q);
+    if (!q) return WEFT_ENOMEM;
+    strcpy(q->host, host);
+    strcpy(q->service, service);
+    weft__store(&q->refs, 2, relaxed); /* published with the thread */
+    if (!(q->answered = weft_chan_new(1, 1))) {
+        weft__free(q);
+        return WEFT_ENOMEM;
+    }
+    char done;
+    err = start_in_turn(q, deadline);
+    if (err) {
+        drop(q); /* the thread's */
+    } else {
+        err = weft_chan_recv(q->answered, &done, deadline);
+        if (!err) err = q->err;
+        if (!err) *out = q->addrs;
+    }
+    drop(q);
+    return err;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* System calls on descriptors. Each returns what the kernel returned, or -errno; each passes weft__fault; EINTR is handled here (the call is
+ * made again). None of them waits, except where it is said. */
+#ifndef WEFT_SRC_SOCKET_H
+#define WEFT_SRC_SOCKET_H
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "base/base.h"
+
+/* Sockets: never waits, whatever the descriptor's flags; never raises SIGPIPE. */
+ssize_t weft__sock_recv(int fd, void *buf, size_t n, int flags);
+ssize_t weft__sock_send(int fd, const void *buf, size_t n, int flags);
+ssize_t weft__sock_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len);
+ssize_t weft__sock_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len);
+ssize_t weft__sock_recvmsg(int fd, struct msghdr *m, int flags);
+ssize_t weft__sock_sendmsg(int fd, const struct msghdr *m, int flags);
+int weft__sock_recvmmsg(int fd, struct mmsghdr *m, unsigned n, int flags);
+int weft__sock_sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags);
+/* The descriptor is O_NONBLOCK, as are those that it gives. */
+int weft__sock_accept(int fd, struct sockaddr *from, socklen_t *len);
+/* Likewise. -EINPROGRESS: it goes on. */
+int weft__sock_connect(int fd, const struct sockaddr *to, socklen_t len);
+int weft__sock_new(int family, int type, int protocol); /* close-on-exec, O_NONBLOCK */
+int weft__sock_bind(int fd, const struct sockaddr *at, socklen_t len);
+int weft__sock_listen(int fd, int backlog);
+int weft__sock_shutdown(int fd, int how);
+int weft__sock_get(int fd, int level, int name, int *value); /* an int option */
+int weft__sock_set(int fd, int level, int name, int value);
+int weft__sock_name(int fd, bool peer, struct sockaddr_storage *out, socklen_t *len);
+
+/* Other descriptors: pipes, terminals, files. -EAGAIN: it would wait. `waits`: it may (a file, a device that cannot be asked). */
+ssize_t weft__desc_os_read(int fd, void *buf, size_t n, bool waits);
+ssize_t weft__desc_os_write(int fd, const void *buf, size_t n, bool waits);
+int weft__desc_os_nonblock(int fd);
+/* What the descriptor is ready for now, of `events` (POLLIN, …), waiting until the moment given: WEFT_POLL_NOW, 0 = for ever, or on the
+ * monotonic clock. 0: nothing. -EBADF: there is no such descriptor. */
+int weft__desc_os_poll(int fd, int events, int64_t until);
+/* Frees the number, whatever it returns. */
+int weft__desc_os_close(int fd);
+int weft__desc_os_unlink(const char *path);
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors under races: numbers that are used again, closing against those who wait, cancelling against readiness. */
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/common.h"
+
+/* ---- the same number again and again ---- */
+
+typedef struct {
+    int fd[2];
+    uint32_t mark;
+} wire;
+
+/* Reads the mark of its own pair, whatever was written to earlier pairs of the same numbers; then nothing. */
+static int read_mark(void *arg) {
+    wire *l = arg;
+    uint32_t got = 0;
+    CHECK_EQ(weft_fd_read(l->fd[0], &got, sizeof got, WEFT_FOREVER), sizeof got);
+    CHECK_EQ(got, l->mark);
+    return 0;
+}
+
+static int reuse(void *arg) {
+    long rounds = (intptr_t)arg;
+    uint64_t random = test_random();
+    for (long i = 0; i < rounds; i++) {
+        wire l = {.mark = (uint32_t)i};
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, l.fd), 0);
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, read_mark, &l), 0);
+        if (test_below(&random, 4)) weft_yield(); /* it waits, mostly */
+        CHECK_EQ(weft_fd_write(l.fd[1], &l.mark, sizeof l.mark, WEFT_FOREVER), sizeof l.mark);
+        CHECK_EQ(weft_scope_end(&s), 0);
+        uint32_t stale = ~l.mark;
+        if (test_below(&random, 2))
+            CHECK_EQ(write(l.fd[1], &stale, sizeof stale), sizeof stale); /* an edge that nobody waits for */
+        CHECK_EQ(weft_fd_close(l.fd[0]), 0);
+        CHECK_EQ(weft_fd_close(l.fd[1]), 0);
+        uint32_t none;
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, l.fd), 0); /* the same numbers, mostly */
+        CHECK_EQ(weft_fd_read(l.fd[0], &none, sizeof none, WEFT_POLL), WEFT_EAGAIN);
+        CHECK_EQ(weft_fd_close(l.fd[0]), 0);
+        CHECK_EQ(weft_fd_close(l.fd[1]), 0);
+    }
+    return 0;
+}
+
+static void check_reuse(int workers, long rounds) {
+    int fds = test_fds();
+    weft_config cfg = {.workers = workers};
+    CHECK_EQ(weft_run(reuse, as_arg(rounds), &cfg), 0);
+    CHECK_EQ(test_fds(), fds);
+}
+TEST_T(fd_stress, a_number_used_again_gets_no_old_event_1, 120) { check_reuse(1, test_scale(100000, 500)); }
+TEST_T(fd_stress, a_number_used_again_gets_no_old_event_2, 120) { check_reuse(2, test_scale(50000, 500)); }
+TEST_T(fd_stress, a_number_used_again_gets_no_old_event_8, 120) { check_reuse(8, test_scale(20000, 200)); }
+
+/* ---- many tasks, on numbers that go round among them ---- */
+
+static int one_life(void *arg) {
+    uint64_t random = (uint64_t)(uintptr_t)arg * 0x9e3779b97f4a7c15u + test_random();
+    for (long i = test_scale(4000, 40); i > 0; i--) {
+        wire l = {.mark = (uint32_t)test_random_from(&random)};
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, l.fd), 0);
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, read_mark, &l), 0);
+        for (uint64_t k = test_below(&random, 3); k; k--) weft_yield();
+        CHECK_EQ(weft_fd_write(l.fd[1], &l.mark, sizeof l.mark, WEFT_FOREVER), sizeof l.mark);
+        CHECK_EQ(weft_scope_end(&s), 0);
+        uint64_t first = test_below(&random, 2);
+        CHECK_EQ(weft_fd_close(l.fd[first]), 0);
+        CHECK_EQ(weft_fd_close(l.fd[!first]), 0);
+    }
+    return 0;
+}
+static int many_lives(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (intptr_t i = 0; i < (intptr_t)arg; i++) CHECK_EQ(weft_spawn(&s, one_life, as_arg(i + 1)), 0);
+    return weft_scope_end(&s);
+}
+static void check_lives(int workers) {
+    int fds = test_fds();
+    weft_config cfg = {.workers = workers};
+    CHECK_EQ(weft_run(many_lives, as_arg(8), &cfg), 0);
+    CHECK_EQ(test_fds(), fds);
+}
+TEST(fd_stress, numbers_go_round_among_tasks_2) { check_lives(2); }
+TEST(fd_stress, numbers_go_round_among_tasks_4) { check_lives(4); }
+
+/* ---- closing against waiters ---- */
+
+typedef struct {
+    int fd[2];
+    atomic_int ended;
+} victim;
+
+static int read_until_closed(void *arg) {
+    victim *v = arg;
+    char buf[64];
+    ssize_t n;
+    do {
+        n = weft_fd_read(v->fd[0], buf, sizeof buf, WEFT_FOREVER);
+    } while (n > 0);
+    CHECK_MSG(n == WEFT_ECLOSED || n == -EBADF || n == 0, "a reader got %zd", n);
+    atomic_fetch_add(&v->ended, 1);
+    return 0;
+}
+static int write_until_closed(void *arg) {
+    static char many[1 << 14];
+    victim *v = arg;
+    ssize_t n;
+    do {
+        n = weft_fd_write(v->fd[0], many, sizeof many, WEFT_FOREVER);
+    } while (n > 0);
+    CHECK_MSG(n == WEFT_ECLOSED || n == -EBADF || n == -EPIPE, "a writer got %zd", n);
+    atomic_fetch_add(&v->ended, 1);
+    return 0;
+}
+static int wait_until_closed(void *arg) {
+    victim *v = arg;
+    int n;
+    do {
+        n = weft_fd_wait(v->fd[0], WEFT_READABLE, WEFT_FOREVER);
+    } while (n > 0 && (weft_yield(), 1));
+    CHECK_MSG(n == WEFT_ECLOSED || n == -EBADF, "a watcher got %d", n);
+    atomic_fetch_add(&v->ended, 1);
+    return 0;
+}
+
+/* One after the other, so that the number is not used again while somebody may still come with it. */
+static int close_race(void *arg) {
+    uint64_t random = test_random();
+    CHECK_EQ(weft_fd_wait(1, WEFT_WRITABLE, WEFT_POLL) < 0, 0); /* from here on there is a poller, which takes no free number */
+    for (long i = (intptr_t)arg; i > 0; i--) {
+        victim v = {.fd = {-1, -1}};
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, v.fd), 0);
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, read_until_closed, &v), 0);
+        CHECK_EQ(weft_spawn(&s, write_until_closed, &v), 0);
+        CHECK_EQ(weft_spawn(&s, read_until_closed, &v), 0);
+        CHECK_EQ(weft_spawn(&s, wait_until_closed, &v), 0);
+        for (uint64_t k = test_below(&random, 6); k; k--) weft_yield();
+        if (test_below(&random, 2)) CHECK_EQ(write(v.fd[1], "x", 1), 1); /* readiness, at the same time */
+        CHECK_EQ(weft_fd_close(v.fd[0]), 0);
+        CHECK_EQ(weft_scope_end(&s), 0);
+        CHECK_EQ(atomic_load(&v.ended), 4);
+        CHECK_EQ(weft_fd_close(v.fd[1]), 0);
+    }
+    return 0;
+}
+static void check_close(int workers) {
+    int fds = test_fds();
+    weft_config cfg = {.workers = workers};
+    CHECK_EQ(weft_run(close_race, as_arg(test_scale(4000, 50)), &cfg), 0);
+    CHECK_EQ(test_fds(), fds);
+}
+TEST(fd_stress, closing_ends_every_wait_1) { check_close(1); }
+TEST(fd_stress, closing_ends_every_wait_2) { check_close(2); }
+TEST(fd_stress, closing_ends_every_wait_4) { check_close(4); }
+TEST(fd_stress, closing_ends_every_wait_8) { check_close(8); }
+
+/* ---- cancelling, and deadlines, against readiness ---- */
+
+typedef struct {
+    int fd;
+    long got;
+    weft_deadline deadline;
+} taker;
+
+static int take_one(void *arg) {
+    taker *t = arg;
+    char c;
+    ssize_t n = weft_fd_read(t->fd, &c, 1, t->deadline);
+    if (n == 1)
+        t->got++;
+    else
+        CHECK_MSG(n == WEFT_ECANCELED || n == WEFT_ETIMEDOUT, "a reader got %zd", n);
+    return 0;
+}
+
+/* What was written is read by the one that was cancelled, or by us afterwards: never lost, never twice. */
+static int cancel_race(void *arg) {
+    uint64_t random = test_random();
+    int fd[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    for (long i = (intptr_t)arg; i > 0; i--) {
+        taker t = {.fd = fd[0]};
+        bool by_time = test_below(&random, 3) == 0;
+        if (by_time) t.deadline = weft_after((int64_t)test_below(&random, 20000));
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, take_one, &t), 0);
+        for (uint64_t k = test_below(&random, 3); k; k--) weft_yield();
+        CHECK_EQ(write(fd[1], "x", 1), 1);
+        if (!by_time) weft_scope_cancel(&s);
+        int err = weft_scope_end(&s);
+        CHECK_EQ(err, 0);
+        char c;
+        ssize_t left = weft_fd_read(fd[0], &c, 1, t.got ? WEFT_POLL : WEFT_FOREVER);
+        CHECK_EQ(left, t.got ? WEFT_EAGAIN : 1);
+    }
+    CHECK_EQ(weft_fd_close(fd[0]), 0);
+    CHECK_EQ(weft_fd_close(fd[1]), 0);
+    return 0;
+}
+static void check_cancel(int workers) {
+    weft_config cfg = {.workers = workers};
+    CHECK_EQ(weft_run(cancel_race, as_arg(test_scale(20000, 100)), &cfg), 0);
+}
+TEST(fd_stress, a_cancelled_read_takes_all_or_nothing_1) { check_cancel(1); }
+TEST(fd_stress, a_cancelled_read_takes_all_or_nothing_2) { check_cancel(2); }
+TEST(fd_stress, a_cancelled_read_takes_all_or_nothing_4) { check_cancel(4); }
+TEST(fd_stress, a_cancelled_read_takes_all_or_nothing_8) { check_cancel(8); }
+
+/* ---- accept against the listener's close ---- */
+
+typedef struct {
+    weft_listener *l;
+    char addr[WEFT_ADDR_MAX];
+    atomic_int accepted, dialled;
+} hall;
+
+static int accept_all(void *arg) {
+    hall *h = arg;
+    weft_conn *c;
+    int err;
+    while (!(err = weft_accept(h->l, &c, WEFT_FOREVER))) {
+        atomic_fetch_add(&h->accepted, 1);
+        CHECK_EQ(weft_conn_close(c), 0);
+    }
+    CHECK_EQ(err, WEFT_ECLOSED);
+    weft_listener_unref(h->l);
+    return 0;
+}
+static int dial_some(void *arg) {
+    hall *h = arg;
+    for (int i = 0; i < 4; i++) {
+        weft_conn *c;
+        int err = weft_dial(&c, h->addr, WEFT_FOREVER);
+        CHECK_MSG(err == 0 || err == -ECONNREFUSED || err == -ECONNRESET, "%s", weft_net_error());
+        if (!err) atomic_fetch_add(&h->dialled, 1);
+        CHECK_EQ(weft_conn_close(c), 0);
+    }
+    return 0;
+}
+
+/* The listener is closed while they dial, or when each that stood has been accepted. */
+static int accept_race(void *arg) {
+    uint64_t random = test_random();
+    for (long i = (intptr_t)arg; i > 0; i--) {
+        hall h = {.l = NULL};
+        CHECK_EQ(weft_tcp_listen(&h.l, "127.0.0.1:0", NULL), 0);
+        CHECK_GT(weft_listener_addr(h.l, h.addr, sizeof h.addr), 0);
+        bool early = test_below(&random, 2);
+        weft_scope s, clients;
+        weft_scope_begin(&s, NULL);
+        for (int k = 0; k < 3; k++) {
+            weft_listener_ref(h.l);
+            CHECK_EQ(weft_spawn(&s, accept_all, &h), 0);
+        }
+        weft_scope_begin(&clients, NULL);
+        for (int k = 0; k < 2; k++) CHECK_EQ(weft_spawn(&clients, dial_some, &h), 0);
+        for (uint64_t k = early ? test_below(&random, 8) : 0; k; k--) weft_yield();
+        if (early) CHECK_EQ(weft_listener_close(h.l), 0);
+        CHECK_EQ(weft_scope_end(&clients), 0);
+        while (!early && atomic_load(&h.accepted) < atomic_load(&h.dialled)) weft_yield();
+        if (!early) CHECK_EQ(weft_listener_close(h.l), 0);
+        CHECK_EQ(weft_scope_end(&s), 0);
+    }
+    return 0;
+}
+static void check_accept(int workers) {
+    int fds = test_fds();
+    weft_config cfg = {.workers = workers};
+    CHECK_EQ(weft_run(accept_race, as_arg(test_scale(600, 20)), &cfg), 0);
+    CHECK_EQ(test_fds(), fds);
+}
+TEST(fd_stress, closing_a_listener_ends_every_accept_1) { check_accept(1); }
+TEST(fd_stress, closing_a_listener_ends_every_accept_2) { check_accept(2); }
+TEST(fd_stress, closing_a_listener_ends_every_accept_4) { check_accept(4); }
+TEST(fd_stress, closing_a_listener_ends_every_accept_8) { check_accept(8); }

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* The poller: what every backend must supply (B1 to B5), and what the runtime does with edges that are late, doubled or wrong. */
+#include <pthread.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/common.h"
+#include "io/desc.h"
+#include "os/os.h"
+#include "poll/poll.h"
+
+static weft__poller poller;
+static int fd[2];
+
+static void open_all(void) {
+    poller = (weft__poller){.backend = &weft__epoll};
+    CHECK_EQ(poller.backend->open(&poller), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+}
+static void close_all(void) {
+    poller.backend->close(&poller);
+    close(fd[0]);
+    close(fd[1]);
+}
+static int look(weft__edge *out, int max, int64_t until, bool *kicked) {
+    return weft__epoll.wait(&poller, out, max, until, kicked);
+}
+
+TEST(poll, an_edge_is_told_once_with_its_key) {
+    int fds = test_fds();
+    weft__edge e[4];
+    bool kicked;
+    open_all();
+    CHECK_EQ(weft__epoll.add(&poller, fd[0], 77), 0);
+    CHECK_EQ(weft__epoll.add(&poller, fd[0], 78), -EEXIST);
+    CHECK_EQ(look(e, 4, WEFT_POLL_NOW, &kicked), 1); /* it can be written to */
+    CHECK_EQ(e[0].key, 77);
+    CHECK_EQ(e[0].ready, WEFT_READY_WRITE);
+    CHECK_EQ(look(e, 4, WEFT_POLL_NOW, &kicked), 0);
+    CHECK_EQ(write(fd[1], "x", 1), 1);
+    CHECK_EQ(look(e, 4, 0, &kicked), 1);
+    CHECK(e[0].ready & WEFT_READY_READ);
+    CHECK_EQ(look(e, 4, WEFT_POLL_NOW, &kicked), 0); /* nobody has read it, and it is told once */
+    CHECK_EQ(weft__epoll.renew(&poller, fd[0], 79), 0);
+    CHECK_EQ(look(e, 4, WEFT_POLL_NOW, &kicked), 1);
+    CHECK_EQ(e[0].key, 79);
+    CHECK_EQ(shutdown(fd[1], SHUT_WR), 0);
+    CHECK_EQ(look(e, 4, 0, &kicked), 1);
+    CHECK(e[0].ready & WEFT_READY_END);
+    weft__epoll.remove(&poller, fd[0]);
+    CHECK_EQ(send(fd[1], "x", 1, MSG_NOSIGNAL), -1);
+    CHECK_EQ(look(e, 4, WEFT_POLL_NOW, &kicked), 0);
+    close_all();
+    CHECK_EQ(test_fds(), fds);
+}
+
+TEST(poll, files_are_refused_as_always_ready) {
+    FILE *f = tmpfile();
+    open_all();
+    CHECK_EQ(weft__epoll.add(&poller, fileno(f), 1), -EPERM);
+    CHECK_EQ(weft__epoll.add(&poller, 12345, 1), -EBADF);
+    fclose(f);
+    close_all();
+}
+
+TEST(poll, a_wait_ends_at_its_time) {
+    weft__edge e[4];
+    bool kicked;
+    open_all();
+    int64_t until = weft__os_now() + 300 * WEFT_US;
+    while (weft__os_now() < until) CHECK_EQ(look(e, 4, until, &kicked), 0);
+    CHECK(!kicked);
+    close_all();
+}
+
+static void *sleep_in_it(void *arg) {
+    weft__edge e[4];
+    bool kicked = false;
+    while (!kicked) CHECK_EQ(look(e, 4, 0, &kicked), 0);
+    atomic_store((atomic_int *)arg, 1);
+    return NULL;
+}
+
+TEST(poll, a_kick_is_left_by_those_who_only_look) {
+    weft__edge e[4];
+    bool kicked;
+    pthread_t t;
+    static atomic_int woken;
+    open_all();
+    for (long i = test_scale(200, 10); i > 0; i--) {
+        atomic_store(&woken, 0);
+        CHECK_EQ(pthread_create(&t, NULL, sleep_in_it, &woken), 0);
+        weft__epoll.kick(&poller);
+        for (; !atomic_load(&woken); sched_yield())
+            CHECK_EQ(look(e, 4, WEFT_POLL_NOW, &kicked), 0); /* we see it, and leave it */
+        pthread_join(t, NULL);
+    }
+    CHECK_EQ(look(e, 4, WEFT_POLL_NOW, &kicked), 0);
+    CHECK(!kicked); /* the sleeper has used it up */
+    close_all();
+}
+
+/* ---- a backend of our own: edges as we like them ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    weft__edge edges[64];
+    int count, kicks, added;
+    uint64_t last_key;
+    int fail_add;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static int fake_open(weft__poller *p) {
+    (void)p;
+    fake.count = fake.kicks = fake.added = 0;
+    return 0;
+}
+static void fake_close(weft__poller *p) { (void)p; }
+static int fake_add(weft__poller *p, int fd_, uint64_t key) {
+    (void)p, (void)fd_;
+    pthread_mutex_lock(&fake.lock);
+    fake.last_key = key;
+    fake.added++;
+    pthread_mutex_unlock(&fake.lock);
+    return fake.fail_add;
+}
+static void fake_remove(weft__poller *p, int fd_) { (void)p, (void)fd_; }
+static int fake_wait(weft__poller *p, weft__edge *out, int max, int64_t until, bool *kicked) {
+    (void)p;
+    *kicked = false;
+    pthread_mutex_lock(&fake.lock);
+    if (until != WEFT_POLL_NOW) {
+        struct timespec at = {(time_t)(until / WEFT_SECOND), (long)(until % WEFT_SECOND)};
+        while (!fake.count && !fake.kicks) {
+            if (!until)
+                pthread_cond_wait(&fake.changed, &fake.lock);
+            else if (pthread_cond_clockwait(&fake.changed, &fake.lock, CLOCK_MONOTONIC, &at))
+                break;
+        }
+        *kicked = fake.kicks > 0;
+        fake.kicks = 0;
+    }
+    int n = fake.count < max ? fake.count : max;
+    memcpy(out, fake.edges, (size_t)n * sizeof *out);
+    memmove(fake.edges, fake.edges + n, (size_t)(fake.count -= n) * sizeof *out);
+    pthread_mutex_unlock(&fake.lock);
+    return n;
+}
+static void fake_kick(weft__poller *p) {
+    (void)p;
+    pthread_mutex_lock(&fake.lock);
+    fake.kicks++;
+    pthread_cond_broadcast(&fake.changed);
+    pthread_mutex_unlock(&fake.lock);
+}
+static void fake_edge(uint64_t key, uint32_t ready) {
+    pthread_mutex_lock(&fake.lock);
+    fake.edges[fake.count++] = (weft__edge){key, ready};
+    pthread_cond_broadcast(&fake.changed);
+    pthread_mutex_unlock(&fake.lock);
+}
+static const weft__backend fakes = {"fake", fake_open, fake_close, fake_add, fake_add, fake_remove, fake_wait, fake_kick};
+
+static atomic_int began, got;
+static int read_one(void *arg) {
+    (void)arg;
+    char c;
+    atomic_store(&began, 1);
+    ssize_t n = weft_fd_read(fd[0], &c, 1, WEFT_FOREVER);
+    atomic_store(&got, (int)n);
+    return 0;
+}
+
+static int odd_edges(void *arg) {
+    (void)arg;
+    weft_stats s;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    atomic_store(&began, 0);
+    atomic_store(&got, 0);
+    weft_scope scope;
+    weft_scope_begin(&scope, NULL);
+    CHECK_EQ(weft_spawn(&scope, read_one, NULL), 0);
+    task_wait_parked(&began, 1);
+    while (!fake.added) weft_yield();
+    uint64_t key = fake.last_key;
+    fake_edge(key + (UINT64_C(1) << 32), WEFT_READY_READ); /* of another generation */
+    fake_edge(3999 << 8, WEFT_READY_READ);                 /* of a number that is not known */
+    fake_edge(key, WEFT_READY_WRITE);                      /* for the other side */
+    fake_edge(key, WEFT_READY_READ);                       /* for nothing: it looks, and waits again */
+    do {
+        CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+        weft_stats_get(&s);
+    } while (s.poll_events < 4);
+    CHECK_EQ(s.poll_stale, 1);
+    CHECK_EQ(atomic_load(&got), 0);
+    CHECK_EQ(write(fd[1], "x", 1), 1);
+    fake_edge(key, WEFT_READY_READ);
+    CHECK_EQ(weft_scope_end(&scope), 0);
+    CHECK_EQ(atomic_load(&got), 1);
+    CHECK_EQ(fake.added, 1); /* once for all of it */
+    CHECK_EQ(weft_fd_close(fd[0]), 0);
+    close(fd[1]);
+    return 0;
+}
+TEST(poll, edges_that_are_late_or_for_nothing_do_no_harm) {
+    weft__backend_used = &fakes;
+    run_each(odd_edges);
+}
+
+static int refused(void *arg) {
+    (void)arg;
+    char c;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    fake.fail_add = -ENOSPC; /* /proc/sys/fs/epoll/max_user_watches */
+    CHECK_EQ(weft_fd_read(fd[0], &c, 1, WEFT_FOREVER), -ENOSPC);
+    fake.fail_add = 0;
+    CHECK_EQ(weft_fd_read(fd[0], &c, 1, WEFT_POLL), WEFT_EAGAIN);
+    CHECK_EQ(weft_fd_close(fd[0]), 0);
+    close(fd[1]);
+    return 0;
+}
+TEST(poll, a_descriptor_that_the_poller_refuses_is_an_error) {
+    weft__backend_used = &fakes;
+    run_each(refused);
+}
