@@ -304,7 +304,7 @@ static int64_t sleep_until(weft__worker *w) {
     }
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
-    if (trim < until) until = trim;
+    if (trim < until && (trim > now || !busy)) until = trim; /* what was passed over, since others wait, is for the next nap */
     idle.until = until;
     watch_owners(now);
     weft__lock_leave(&idle.lock);
@@ -378,9 +378,7 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until) weft__watch();
         if (!until || weft__load(&w->given, relaxed)) continue;
-        if (neglected() && (s = take_back(w))) return s;
-        /* also with no slot to be had: what is due and never done ends every nap */
-        if (tidied(w) && (s = take_back(w))) return s;
+        if ((neglected() || tidied(w)) && (s = take_back(w))) return s;
     }
     return s;
 }

@@ -3,7 +3,8 @@
  *
  * Only the sentry looks, since it has nothing else to do, and only if something has run since the last pass; so an idle process is
  * looked at once, some time (100 ms) after its last task has run, and then sleeps. While other slots are busy, passes are at least as far apart, and
- * 100 times as long as the last one took: one percent of one CPU at most, however many stacks there are.
+ * 100 times as long as the last one took: one percent of one CPU at most, however many stacks there are. Where every slot is always
+ * busy nobody looks.
  *
  * A pass goes over
  *  - the caches of idle slots, which it borrows: the stacks at the front, as many as came back since the last pass;
