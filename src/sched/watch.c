@@ -22,7 +22,7 @@
  * A worker that lost its slot computing is a stray until its task comes back: it goes on beside the others, on the CPUs that they need too. So
  * strays are bounded: they come more slowly the more there are, to about one for each slot in a slice, and further computing tasks wait their
  * turn. (256 threads that compute kept a sleeper waiting for 83 ms at p99.) Blocked ones cost a thread and no CPU, and are bounded by max_threads
- * only. The kernel is told to let workers run in short slices and strays in long ones, which makes a woken worker run before a stray.
+ * only. The kernel is told to let strays run in long slices, which makes a woken worker run before them.
  *
  * How often. While some slot is held the sentry naps, first for 50 us, then for twice the last nap, up to 4 ms; up to a tenth of the slice
  * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. When every slot is held, it also

@@ -29,10 +29,8 @@ static void open_thread(weft__worker *w) {
     w->errno_at = &errno;
     w->eh = weft__eh_here();
     w->bounds = weft__san_thread();
-    int tid = weft__thread_id();
-    weft__store(&w->tid, tid, relaxed); /* the watch looks only where there is a slot */
-    weft__thread_slice(tid, WEFT_SLICE_WORKER);
-    weft__store(&w->in_rt, 1, relaxed); /* pairs with weft__slot_take: it has no slot yet */
+    weft__store(&w->tid, weft__thread_id(), relaxed); /* the watch looks only where there is a slot */
+    weft__store(&w->in_rt, 1, relaxed);               /* pairs with weft__slot_take: it has no slot yet */
 }
 
 /* A stack for a fresh task, or NULL: there is no memory, and the task waits until there is. */
