@@ -10,7 +10,8 @@
  *  - the magazines of the pool that have come since;
  *  - every stack with a task that began to wait since the last pass. The task is held (weft__hold) while memory goes. One that waits
  *    for its children cannot be held, and keeps its memory.
- * The worker stops in the middle when it is wanted, and goes on another time.
+ * The worker stops in the middle when it is wanted, and goes on another time; and it lets others have its CPU now and then. (Measured with 10,000
+ * connections on one CPU, at a real-time priority: a pass took 8 ms, and that was the 99th percentile of the answers; 0.3 ms since.)
  *
  *  T1  A task's time of waiting is its slot's clock, which may be late. Whatever begins to wait later has a time that is not before the
  *      earliest clock of all slots at the beginning of the pass: that is where the next pass begins.
@@ -24,7 +25,10 @@
 #include "sched/idle.h"
 #include "time/clock.h"
 
-enum { COST = 100 };
+enum {
+    COST = 100,
+    AT_ONCE = 200 * 1000 /* ns, then others: it may share a CPU with a worker that has just got a request */
+};
 int64_t weft__trim_later = 100 * WEFT_MS;
 
 static struct {
@@ -34,6 +38,7 @@ static struct {
     int64_t earliest;
     bool running;
     int64_t spent;             /* on this pass */
+    int64_t others;            /* when they may have the CPU */
     int64_t since, next_since; /* T1 */
     int slot;                  /* the next one to borrow */
     weft__stack_walk walk;
@@ -78,6 +83,11 @@ static void begin(void) {
 
 static bool wanted(void *worker) {
     weft__worker *w = worker;
+    int64_t now = weft__os_now();
+    if (now >= trim.others) {
+        weft__give_cpu();
+        trim.others = now + AT_ONCE;
+    }
     return weft__load(&w->wake, relaxed) || weft__load(&w->given, relaxed) ||
            weft__load(&weft__rt.stopping, relaxed); /* hints */
 }
@@ -126,6 +136,7 @@ void weft__trim(weft__worker *w, int64_t now) {
     if (trim.due && trim.due <= now) {
         if (!trim.running) begin();
         int64_t before = weft__os_thread_time(); /* not the clock: it may have been somebody else's turn */
+        trim.others = now + AT_ONCE;
         bool done = trim_caches(w) && weft__stack_pool_trim(wanted, w) && trim_tasks(w);
         trim.spent += weft__os_thread_time() - before;
         trim.running = !done;

@@ -107,9 +107,9 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     weft__edge edges[64];
-    int count, kicks, added;
-    uint64_t last_key;
-    int fail_add;
+    int count, kicks;
+    atomic_int added, fail_add;
+    _Atomic uint64_t last_key;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static int fake_open(weft__poller *p) {
