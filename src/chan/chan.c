@@ -365,7 +365,7 @@ WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadl
     enqueue(c, what, elem, b, &x);
     weft__store(&b->reason, what == SEND ? WEFT_WAIT_SEND : WEFT_WAIT_RECV, relaxed); /* for people */
     weft__store(&b->since, weft__load(&s->now, relaxed), relaxed);
-    weft__store(&b->queued, 1, release); /* P2; pairs with interrupt_single */
+    weft__store(&b->queued, &c->lock, release); /* P2; pairs with interrupt_single */
     weft__park_locked(w, s, &c->lock);
     b = &weft__cur(weft__self())->b;
     weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);

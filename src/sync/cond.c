@@ -45,7 +45,7 @@ static int wait_with(weft__cond *c, weft__mutex *m, weft__sync_wait *w, bool *re
     if (weft__held_on()) weft__held_remove(m, w->id);
     weft__store(&m->owner, 0, relaxed); /* the holder's own, until behind is done */
     w->block->waiter = &w->x;
-    weft__store(&w->block->queued, 1, release); /* P2; pairs with interrupt_single */
+    weft__store(&w->block->queued, w->lock, release); /* P2; pairs with interrupt_single */
     w->slot = weft__wait_many(w->block, w->slot, w->deadline, WEFT_WAIT_COND, post_release, &behind);
     return w->block->result;
 }
