@@ -21,9 +21,9 @@ enum {
 typedef struct weft_chan_opts {
     int kind;        /* WEFT_CHAN_… */
     size_t capacity; /* of WEFT_CHAN_UNLIMITED: ignored */
-    /* Called with an element that was sent and will never be received: one that gave way in a WEFT_CHAN_LATEST, and those that are left
-     * when the last reference is dropped. By whoever sends, or drops; without locks. It may use the channel only in the first case. NULL:
-     * nothing is to be done. */
+    /* Called with an element that was sent and will never be received: one that gave way, in a WEFT_CHAN_LATEST or to a
+     * ticker, and those that are left when the last reference is dropped. By whoever sends, or drops; without locks. It may use the channel only
+     * in the first case. It must not panic: memory would be lost. NULL: nothing is to be done. */
     void (*on_undelivered)(void *elem, void *arg);
     void *arg;
     const char *name; /* copied; shown in reports */

@@ -91,7 +91,7 @@ WEFT_API void weft_rwlock_destroy(weft_rwlock *l) WEFT_EXCLUDES(*l);
 
 /* All zero: nobody waits. */
 typedef struct weft_cond {
-    uint64_t weft__private[3];
+    uint64_t weft__private[4];
 } weft_cond;
 
 /* Unlocks m, waits for a signal, and locks m again, also if it fails: 0; WEFT_ETIMEDOUT, WEFT_EAGAIN, WEFT_ECANCELED. No signal is lost that is
@@ -130,7 +130,7 @@ WEFT_API void weft_sem_destroy(weft_sem *s);
 
 /* All zero: nothing to wait for. */
 typedef struct weft_waitgroup {
-    uint64_t weft__private[3];
+    uint64_t weft__private[4];
 } weft_waitgroup;
 
 /* So many more (or, if negative, fewer) things to wait for. Below zero aborts. Add before those who call done can. */
@@ -146,7 +146,7 @@ WEFT_API void weft_waitgroup_destroy(weft_waitgroup *g);
 
 /* All zero: it has not been done. */
 typedef struct weft_once {
-    uint64_t weft__private[4];
+    uint64_t weft__private[5];
 } weft_once;
 
 /* The first caller calls fn(arg); the others wait for it as long as it takes. All get its result, whenever they come; if it panicked,
@@ -157,7 +157,7 @@ WEFT_API int weft_once_run(weft_once *o, weft_fn *fn, void *arg);
 
 /* Used only after weft_barrier_init. */
 typedef struct weft_barrier {
-    uint64_t weft__private[3];
+    uint64_t weft__private[4];
 } weft_barrier;
 
 /* For `parties` that meet. WEFT_EINVAL: none. */

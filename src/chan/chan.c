@@ -365,7 +365,7 @@ WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadl
     enqueue(c, what, elem, b, &x);
     weft__store(&b->reason, what == SEND ? WEFT_WAIT_SEND : WEFT_WAIT_RECV, relaxed); /* for people */
     weft__store(&b->since, weft__load(&s->now, relaxed), relaxed);
-    weft__store(&b->queued, 1, release); /* P2; pairs with interrupt_single */
+    weft__store(&b->queued, &c->lock, release); /* P2; pairs with interrupt_single */
     weft__park_locked(w, s, &c->lock);
     b = &weft__cur(weft__self())->b;
     weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
@@ -501,12 +501,15 @@ int weft_chan_recv(weft_chan *c, void *elem, weft_deadline deadline) {
 }
 
 int weft__chan_put_latest(weft_chan *c, const void *elem) {
-    if (c->on_undelivered) return weft_chan_try_send(c, elem);
     weft__slot *s = weft__enter();
     weft__block *wake = NULL;
+    _Alignas(16) char old[WEFT_CHAN_SMALL]; /* as an element of a buffer is */
+    bool gave_way = false;
     weft__lock_take(&c->lock);
     int r = weft__chan_send_locked(c, elem, &wake, true);
-    if (r == WEFT_CHAN_WAIT && c->count) { /* C1: nobody receives; C2 is true again after the put */
+    if (r > 0 && c->count) { /* C1: nobody receives; C2 is true again after the put */
+        weft__chan_copy(old, c->buffer + (size_t)c->first * c->elem, c->elem, true);
+        gave_way = true;
         give_way(c);
         weft__chan_put(c, elem, true);
         r = 0;
@@ -514,6 +517,7 @@ int weft__chan_put_latest(weft_chan *c, const void *elem) {
     weft__lock_leave(&c->lock);
     if (wake) weft__resume(wake, s);
     if (s) weft__leave();
+    if (gave_way && c->on_undelivered) c->on_undelivered(old, c->arg);
     return r == WEFT_CHAN_WAIT ? WEFT_EAGAIN : r;
 }
 

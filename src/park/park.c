@@ -51,12 +51,11 @@ static bool concerns(weft__block *b, int err) {
 
 /* The lock decides (P2). */
 static bool interrupt_single(weft__block *b, weft__lock *l, int err) {
-    weft__lock_take(l); /* waits until the stack was left (P1) */
-    /* queued before wait_lock: what it was set for is what wait_lock names (pairs with the release in weft__wait_single) */
-    bool mine = weft__load(&b->queued, acquire) && weft__load(&b->wait_lock, relaxed) == l && concerns(b, err);
+    weft__lock_take(l);                                                   /* waits until the stack was left (P1) */
+    bool mine = weft__load(&b->queued, acquire) == l && concerns(b, err); /* pairs with the release in weft__wait_single */
     if (mine) {
         weft__queue_remove(b->waiter);
-        weft__store(&b->queued, 0, release);
+        weft__store(&b->queued, NULL, release);
         b->result = err;
     }
     weft__lock_leave(l);
@@ -86,7 +85,7 @@ weft__lock *weft__hold(weft__block *b) {
     if (!l) return NULL;
     if (l == WEFT_MANY) return weft__cas(&b->state, &parked, WEFT_HELD, acq_rel) ? l : NULL; /* pairs with weft__many_parked */
     weft__lock_take(l);
-    if (weft__load(&b->queued, acquire) && weft__load(&b->wait_lock, relaxed) == l) return l; /* as in interrupt_single */
+    if (weft__load(&b->queued, acquire) == l) return l; /* as in interrupt_single */
     weft__lock_leave(l);
     return NULL;
 }

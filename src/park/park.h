@@ -5,8 +5,8 @@
  * a close, a deadline or a cancellation. Two forms:
  *
  *   One object (send, receive, join). The object's lock decides. The waiter stores wait_lock = the lock, takes the lock, looks
- *   at the cancel epoch, puts itself on the object's queue (queued = 1) and leaves its stack with the lock still held; the next
- *   context releases it. Whoever wants to end the wait takes the same lock, finds queued == 1, takes the waiter off, clears
+ *   at the cancel epoch, puts itself on the object's queue (queued = the lock) and leaves its stack with the lock still held; the next
+ *   context releases it. Whoever wants to end the wait takes the same lock, finds it in queued, takes the waiter off, clears
  *   queued, writes the result, releases the lock and resumes the block.
  *
  *   Many objects or none (select, sleep). The word `state` decides:
@@ -21,7 +21,9 @@
  *
  * Invariants
  *  P1  A block is resumed once for each time it parked, by the winner, after its stack was left.
- *  P2  queued changes only under the lock that wait_lock names; while it is 1, that lock's object has the waiter on a queue.
+ *  P2  queued becomes a lock, and NULL again, only under that very lock; while it is, that lock's object has the waiter on a queue. So whoever
+ *      holds a lock learns by one load whether the block waits there. (A flag and wait_lock are two loads: in between the block can be served,
+ *      and come back for this lock.)
  *  P3  Dekker with cancellation: the waiter stores wait_lock (or PARKING), passes a full barrier (the lock's exchange), then loads
  *      the epoch; the canceller raises the epoch (a full barrier), then looks at the block. One of the two sees the other.
  *  P4  Memory that wait_lock names is type-stable: locking a stale one is harmless, and P2 tells that it was stale.
@@ -96,10 +98,10 @@ WEFT_INLINE weft__hook *weft__hooked(void) {
 
 struct weft__block {
     _Atomic(weft__lock *) wait_lock;   /* written by the waiter while it runs; read by interrupters */
-    weft__waiter *waiter;              /* the one to take off its queue; under *wait_lock */
+    _Atomic(weft__lock *) queued;      /* the lock that decides the wait it is in, or NULL (P2) */
+    weft__waiter *waiter;              /* the one to take off its queue; under *queued */
     _Atomic uint32_t state;            /* waits on many: see above */
     int32_t result;                    /* written by the winner before it resumes; read by the waiter after */
-    _Atomic uint8_t queued;            /* under *wait_lock */
     _Atomic uint8_t kind;              /* the waiter; read by whoever resumes it, ordered by the wait */
     _Atomic uint8_t reason;            /* the waiter; read from outside */
     uint8_t linked;                    /* WEFT_LINK_…: how cancellation finds it; the waiter */
@@ -167,7 +169,7 @@ WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
         weft__queue_remove(x);
         weft__block *b = x->block;
         if (likely(!x->many)) {
-            weft__store(&b->queued, 0, release); /* under the lock; acquire in weft__interrupt reads it without */
+            weft__store(&b->queued, NULL, release); /* under the lock; acquire in weft__interrupt reads it without */
             return x;
         }
         if (weft__many_claim(b)) return x;

@@ -54,12 +54,12 @@ weft__slot *weft__wait_single(weft__block *b, weft__slot *s, weft_deadline deadl
     if (unlikely(!s)) {
         weft__thread *t = weft__container(b, weft__thread, b);
         weft__thread_ready(t);
-        weft__store(&b->queued, 1, release); /* P2 */
+        weft__store(&b->queued, held, release); /* P2 */
         weft__lock_leave(held);
         weft__thread_sleep(t, deadline.ns);
     } else {
         weft__store(&b->since, weft__load(&s->now, relaxed), relaxed); /* for people */
-        weft__store(&b->queued, 1, release);                           /* P2; pairs with interrupt_single */
+        weft__store(&b->queued, held, release);                        /* P2; pairs with interrupt_single */
         weft__park_locked(weft__self(), s, held);
         s = weft__here(weft__self()); /* H9 */
     }

@@ -7,6 +7,7 @@ typedef struct weft__barrier {
     uint32_t parties; /* fixed */
     uint32_t come;    /* under the object's lock, as the queue */
     weft__queue waiters;
+    uint32_t forks; /* weft__sync_inherited; likewise */
 } weft__barrier;
 _Static_assert(sizeof(weft__barrier) <= sizeof(weft_barrier), "a barrier fits its storage");
 
@@ -36,6 +37,7 @@ static bool arrive(weft__barrier *b) {
 static int meet(weft__barrier *b, weft__sync_wait *w, int poll) {
     weft__queue woken = {NULL, NULL};
     weft__sync_take(w);
+    if (weft__sync_inherited(&b->waiters, &b->forks)) b->come = 0;
     if (arrive(b)) {
         b->come = 0;
         while (weft__sync_claim(&b->waiters, &woken)) continue;
@@ -66,5 +68,5 @@ int weft_barrier_wait(weft_barrier *barrier, weft_deadline deadline) {
 void weft_barrier_destroy(weft_barrier *barrier) {
     if (!barrier) return;
     weft__barrier *b = barrier_of(barrier);
-    weft__sync_destroy("barrier", b, sizeof *b, &b->waiters);
+    weft__sync_destroy("barrier", b, sizeof *b, &b->waiters, &b->forks);
 }

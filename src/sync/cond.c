@@ -8,6 +8,7 @@
 typedef struct weft__cond {
     weft__queue waiters; /* under the object's lock */
     weft__mutex *mutex;  /* of those who wait; under the object's lock */
+    uint32_t forks;      /* weft__sync_inherited; likewise */
 } weft__cond;
 _Static_assert(sizeof(weft__cond) <= sizeof(weft_cond), "a condition variable fits its storage");
 
@@ -28,6 +29,7 @@ static void post_release(weft__slot *s, void *arg) {
 
 static int wait_with(weft__cond *c, weft__mutex *m, weft__sync_wait *w, bool *released) {
     weft__sync_take(w);
+    (void)weft__sync_inherited(&c->waiters, &c->forks);
     int err = weft__sync_ask(w);
     if (err) {
         weft__lock_leave(w->lock);
@@ -43,7 +45,7 @@ static int wait_with(weft__cond *c, weft__mutex *m, weft__sync_wait *w, bool *re
     if (weft__held_on()) weft__held_remove(m, w->id);
     weft__store(&m->owner, 0, relaxed); /* the holder's own, until behind is done */
     w->block->waiter = &w->x;
-    weft__store(&w->block->queued, 1, release); /* P2; pairs with interrupt_single */
+    weft__store(&w->block->queued, w->lock, release); /* P2; pairs with interrupt_single */
     w->slot = weft__wait_many(w->block, w->slot, w->deadline, WEFT_WAIT_COND, post_release, &behind);
     return w->block->result;
 }
@@ -70,6 +72,7 @@ static void wake(weft_cond *cond, bool all) {
     weft__lock *l = weft__sync_lock_of(c);
     weft__queue woken = {NULL, NULL};
     weft__lock_take(l);
+    (void)weft__sync_inherited(&c->waiters, &c->forks);
     while (weft__sync_claim(&c->waiters, &woken) && all) continue;
     weft__lock_leave(l);
     weft__sync_resume(&woken, s);
@@ -87,5 +90,5 @@ void weft_cond_broadcast(weft_cond *c) {
 void weft_cond_destroy(weft_cond *cond) {
     if (!cond) return;
     weft__cond *c = cond_of(cond);
-    weft__sync_destroy("cond", c, sizeof *c, &c->waiters);
+    weft__sync_destroy("cond", c, sizeof *c, &c->waiters, &c->forks);
 }

@@ -12,6 +12,7 @@
 typedef struct weft__group {
     _Atomic int64_t state;
     weft__queue waiters; /* under the object's lock */
+    uint32_t forks;      /* weft__sync_inherited; likewise */
 } weft__group;
 _Static_assert(sizeof(weft__group) <= sizeof(weft_waitgroup), "a wait group fits its storage");
 
@@ -43,6 +44,7 @@ static WEFT_NOINLINE void add_slow(weft__group *g, int n) {
     weft__lock *l = weft__sync_lock_of(g);
     weft__queue woken = {NULL, NULL};
     weft__lock_take(l);
+    (void)weft__sync_inherited(&g->waiters, &g->forks);
     int64_t s = weft__load(&g->state, relaxed); /* the CAS decides */
     do check(g, COUNT(s), n);
     while (!weft__cas(&g->state, &s, s + n, acq_rel)); /* as in try_add */
@@ -81,6 +83,7 @@ int weft_waitgroup_wait(weft_waitgroup *group, weft_deadline deadline) {
     err = weft__sync_begin(&w, g, deadline);
     if (!err) {
         weft__sync_take(&w);
+        (void)weft__sync_inherited(&g->waiters, &g->forks);
         if (over_or_announce(g))
             weft__lock_leave(w.lock);
         else
@@ -93,5 +96,5 @@ int weft_waitgroup_wait(weft_waitgroup *group, weft_deadline deadline) {
 void weft_waitgroup_destroy(weft_waitgroup *group) {
     if (!group) return;
     weft__group *g = group_of(group);
-    weft__sync_destroy("waitgroup", g, sizeof *g, &g->waiters);
+    weft__sync_destroy("waitgroup", g, sizeof *g, &g->waiters, &g->forks);
 }

@@ -55,8 +55,9 @@ static int wait_for(weft__mutex *m, weft__sync_wait *w) {
     w->since = weft__clock_now();
     for (;;) {
         weft__sync_take(w);
+        bool inherited = weft__sync_inherited(&m->waiters, &m->forks);
         int err = weft__sync_ask(w);
-        if (take_or_announce(m, woken, err != 0))
+        if (take_or_announce(m, woken || inherited, err != 0))
             err = 0;
         else if (!err) {
             if (woken)
@@ -162,6 +163,7 @@ static WEFT_NOINLINE void release_slow(weft__mutex *m, weft__slot *s) {
     weft__block *wake = NULL;
     weft__lock_take(l);
     uint32_t n = weft__load(&m->state, relaxed) & WEFT_WOKEN; /* M1: it does not change */
+    if (weft__sync_inherited(&m->waiters, &m->forks)) n = 0;  /* M3 */
     weft__waiter *x = n ? NULL : weft__queue_claim(&m->waiters);
     if (m->waiters.head) n |= WEFT_WAITERS;
     if (x) {
@@ -225,5 +227,5 @@ void weft_mutex_destroy(weft_mutex *mutex) {
     if (weft__load(&m->state, acquire) & WEFT_LOCKED) /* acquire: pairs with the last unlock */
         weft__die("weft_mutex_destroy: mutex %p is destroyed while %s holds it", (void *)m,
                   weft__sync_who(weft__load(&m->owner, relaxed)).s); /* for people */
-    weft__sync_destroy("mutex", m, sizeof *m, &m->waiters);
+    weft__sync_destroy("mutex", m, sizeof *m, &m->waiters, &m->forks);
 }

@@ -18,6 +18,7 @@
  *  M2  A waiter on the queue => WAITERS is set; and LOCKED or WOKEN is: there is somebody who will look at the queue.
  *  M3  WOKEN is cleared only by its bearer, by a CAS that takes the lock or sees LOCKED: then the holder's unlock sees WAITERS without
  *      WOKEN. Hence a woken waiter whose deadline has passed leaves nobody behind.
+ *      In the child of a fork its bearer does not exist: whoever finds the queue inherited clears it.
  *  M4  After the store that takes LOCKED off the mutex is not touched (L2).
  * test/model/mutex.pml. */
 #ifndef WEFT_SRC_MUTEX_H
@@ -31,7 +32,7 @@ enum { WEFT_LOCKED = 1, WEFT_WAITERS = 2, WEFT_WOKEN = 4, WEFT_HANDED = 8 };
 
 typedef struct weft__mutex {
     _Atomic uint32_t state;
-    uint32_t unused;
+    uint32_t forks;         /* weft__sync_inherited; under the object's lock */
     _Atomic uint64_t owner; /* weft__sync_id of the holder, who alone writes it; others read a hint */
     weft__queue waiters;    /* under the object's lock */
 } weft__mutex;

@@ -9,6 +9,7 @@ typedef struct weft__once {
     int32_t result;         /* before DONE its runner's, then fixed */
     _Atomic uint64_t owner; /* who runs it */
     weft__queue waiters;    /* under the object's lock */
+    uint32_t forks;         /* weft__sync_inherited; likewise */
 } weft__once;
 _Static_assert(sizeof(weft__once) <= sizeof(weft_once), "a once fits its storage");
 
@@ -17,6 +18,7 @@ static int finish(weft__once *o, int result) {
     weft__lock *l = weft__sync_lock_of(o);
     weft__queue woken = {NULL, NULL};
     weft__lock_take(l);
+    (void)weft__sync_inherited(&o->waiters, &o->forks);
     o->result = result;
     while (weft__sync_claim(&o->waiters, &woken)) continue;
     weft__store(&o->state, DONE, release); /* publishes what fn did and the result; pairs with weft_once_run; L2 */
@@ -30,6 +32,7 @@ static int wait_for(weft__once *o) {
     weft__sync_wait w;
     weft__sync_begin_deaf(&w, o);
     weft__sync_take(&w);
+    (void)weft__sync_inherited(&o->waiters, &o->forks);
     if (weft__load(&o->state, relaxed) == DONE) /* under the lock */
         weft__lock_leave(w.lock);
     else

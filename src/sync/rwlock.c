@@ -14,7 +14,7 @@ enum { WRITER = 1, WAITERS = 2, READER = 4 };
 
 typedef struct weft__rwlock {
     _Atomic uint32_t state;
-    uint32_t unused;
+    uint32_t forks;         /* weft__sync_inherited; under the object's lock */
     _Atomic uint64_t owner; /* weft__sync_id of the writer; under the object's lock or the writer's own */
     weft__queue waiters;    /* under the object's lock */
 } weft__rwlock;
@@ -87,6 +87,7 @@ static void look_after(weft__rwlock *l, weft__sync_wait *w) {
 static int wait_for(weft__rwlock *l, weft__sync_wait *w, bool writes) {
     w->writes = writes;
     weft__sync_take(w);
+    (void)weft__sync_inherited(&l->waiters, &l->forks);
     if (enter_or_announce(l, writes)) {
         weft__lock_leave(w->lock);
         if (writes) weft__store(&l->owner, w->id, relaxed); /* the writer's own */
@@ -182,6 +183,7 @@ static WEFT_NOINLINE void leave_slow(weft__rwlock *l, uint32_t mine) {
     weft__lock *k = weft__sync_lock_of(l);
     weft__queue woken = {NULL, NULL};
     weft__lock_take(k);
+    (void)weft__sync_inherited(&l->waiters, &l->forks);
     if (!try_leave(l, mine)) {
         weft__sub(&l->state, mine, release); /* WAITERS stays: nobody gets in before those that admit lets in */
         admit(l, &woken);
@@ -224,5 +226,5 @@ void weft_rwlock_destroy(weft_rwlock *rw) {
     if (s & ~(uint32_t)WAITERS)
         weft__die("weft_rwlock_destroy: rwlock %p is destroyed while %s holds it", (void *)l,
                   s & WRITER ? weft__sync_who(weft__load(&l->owner, relaxed)).s : "a reader"); /* for people */
-    weft__sync_destroy("rwlock", l, sizeof *l, &l->waiters);
+    weft__sync_destroy("rwlock", l, sizeof *l, &l->waiters, &l->forks);
 }

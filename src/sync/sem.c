@@ -10,6 +10,7 @@
 
 typedef struct weft__sem {
     _Atomic uint32_t state;
+    uint32_t forks;      /* weft__sync_inherited; under the object's lock */
     weft__queue waiters; /* under the object's lock */
 } weft__sem;
 _Static_assert(sizeof(weft__sem) <= sizeof(weft_sem), "a semaphore fits its storage");
@@ -52,6 +53,7 @@ int weft_sem_acquire(weft_sem *sem, weft_deadline deadline) {
     err = weft__sync_begin(&w, m, deadline);
     if (!err) {
         weft__sync_take(&w);
+        (void)weft__sync_inherited(&m->waiters, &m->forks);
         if (take_or_announce(m))
             weft__lock_leave(w.lock);
         else
@@ -77,6 +79,7 @@ static WEFT_NOINLINE void give(weft__sem *m, uint32_t units) {
     weft__lock *l = weft__sync_lock_of(m);
     weft__queue woken = {NULL, NULL};
     weft__lock_take(l);
+    (void)weft__sync_inherited(&m->waiters, &m->forks);
     while (units && weft__sync_claim(&m->waiters, &woken)) units--;
     uint32_t s = weft__load(&m->state, relaxed), n; /* the CAS decides */
     do {
@@ -106,5 +109,5 @@ void weft_sem_release(weft_sem *s) {
 void weft_sem_destroy(weft_sem *sem) {
     if (!sem) return;
     weft__sem *m = sem_of(sem);
-    weft__sync_destroy("sem", m, sizeof *m, &m->waiters);
+    weft__sync_destroy("sem", m, sizeof *m, &m->waiters, &m->forks);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 weft__sync_line weft__sync_table[1 << WEFT_SYNC_BITS];
+uint32_t weft__sync_forks;
 
 /* ---- who ---- */
 
@@ -104,6 +105,7 @@ void weft__sync_resume(weft__queue *woken, weft__slot *s) {
 /* ---- the end ---- */
 
 void weft__sync_forget(void) {
+    weft__sync_forks++;
     for (size_t i = 0; i < weft__countof(weft__sync_table); i++) weft__lock_leave(&weft__sync_table[i].lock);
     weft__held_forget();
 }
@@ -113,11 +115,11 @@ void weft__sync_destroyed(const char *what, const void *object, const weft__queu
     weft__die("weft_%s_destroy: %s %p is destroyed while %s waits for it", what, what, object, weft__sync_who(w->id).s);
 }
 
-void weft__sync_destroy(const char *what, void *object, size_t size, const weft__queue *q) {
+void weft__sync_destroy(const char *what, void *object, size_t size, weft__queue *q, uint32_t *forks) {
     weft__slot *s = weft__enter();
     weft__lock *l = weft__sync_lock_of(object);
     weft__lock_take(l);
-    if (q->head) weft__sync_destroyed(what, object, q);
+    if (!weft__sync_inherited(q, forks) && q->head) weft__sync_destroyed(what, object, q);
     memset(object, 0, size);
     weft__lock_leave(l);
     if (s) weft__leave();

@@ -116,7 +116,7 @@ WEFT_INLINE int weft__sync_ask(weft__sync_wait *w) {
 }
 /* Parks with the lock held and the waiter on a queue; the lock is released behind it. Gives the block's result. */
 int weft__sync_park(weft__sync_wait *w, int reason);
-/* Asks, queues up at the end of q, and parks; the lock is released in any case. */
+/* Asks, queues up at the end of q, which is of this process, and parks; the lock is released in any case. */
 int weft__sync_wait_on(weft__sync_wait *w, weft__queue *q, int reason);
 void weft__sync_end(weft__sync_wait *w);
 
@@ -144,12 +144,26 @@ WEFT_INLINE bool weft__sync_claim(weft__queue *q, weft__queue *woken) {
 /* Without locks, inside the runtime. */
 void weft__sync_resume(weft__queue *woken, weft__slot *s);
 
-/* In the child of a fork: nobody else is there. */
+/* ---- in the child of a fork ----
+ *
+ * Those who waited do not exist there, and the stacks that they waited on may be gone; but the queues are in the user's memory, where nobody
+ * finds them to clear them. So each object says in which process its queue was last used. */
+
+extern uint32_t weft__sync_forks; /* forks on the way to this process; changes while there is nobody else */
+/* Under the object's lock, before the queue is looked at. `forks` is the object's, and begins as zero like the rest of it. True: the queue
+ * was another process's, and is empty now. */
+WEFT_INLINE bool weft__sync_inherited(weft__queue *q, uint32_t *forks) {
+    if (likely(*forks == weft__sync_forks)) return false;
+    *forks = weft__sync_forks;
+    *q = (weft__queue){NULL, NULL};
+    return true;
+}
+/* Nobody else is there. */
 void weft__sync_forget(void);
 
 /* An object that is destroyed, or used wrongly, while somebody waits. */
 WEFT_COLD WEFT_NORETURN void weft__sync_destroyed(const char *what, const void *object, const weft__queue *q);
 /* For all that have nothing but a queue to look at: dies if somebody waits, and clears `size` bytes. */
-void weft__sync_destroy(const char *what, void *object, size_t size, const weft__queue *q);
+void weft__sync_destroy(const char *what, void *object, size_t size, weft__queue *q, uint32_t *forks);
 
 #endif

@@ -67,7 +67,7 @@ static void forget_block(weft__block *b) {
     for (weft__scope *s = b->scope; s && s != &weft__root; s = s->parent) forget_scope(s);
     weft__store(&b->wait_lock, NULL, relaxed); /* nobody else is there */
     weft__store(&b->state, WEFT_RUNNING, relaxed);
-    weft__store(&b->queued, 0, relaxed);
+    weft__store(&b->queued, NULL, relaxed);
     weft__store(&b->epoch, 0, relaxed);
 }
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "api/common.h"
-#include "sync/sync.h"
+#include "sync/mutex.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -417,6 +417,148 @@ TEST_T(fork, a_child_has_locks_of_its_own, 120) {
     atomic_store(&over, 1);
     pthread_join(t, NULL);
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+/* ---- locks that somebody waited for ---- */
+
+static struct {
+    weft_mutex m, with; /* `with` goes with c */
+    weft_rwlock rw;
+    weft_cond c;
+    weft_sem s;
+    weft_waitgroup g;
+    weft_once o;
+    weft_barrier b;
+} wanted;
+enum { WANTED = 7 };
+static atomic_int wanting;
+static pthread_t want_threads[WANTED];
+
+static int never_twice(void *arg) {
+    (void)arg;
+    return 5;
+}
+
+/* Each of them is wanted by a task and by a plain thread. */
+static int want(void *which) {
+    atomic_fetch_add(&wanting, 1);
+    switch ((int)(intptr_t)which) {
+    case 0:
+        weft_mutex_lock(&wanted.m);
+        weft_mutex_unlock(&wanted.m);
+        break;
+    case 1:
+        weft_rwlock_wrlock(&wanted.rw);
+        weft_rwlock_wrunlock(&wanted.rw);
+        break;
+    case 2:
+        weft_mutex_lock(&wanted.with);
+        CHECK_EQ(weft_cond_wait(&wanted.c, &wanted.with, WEFT_FOREVER), 0);
+        weft_mutex_unlock(&wanted.with);
+        break;
+    case 3:
+        CHECK_EQ(weft_sem_acquire(&wanted.s, WEFT_FOREVER), 0);
+        break;
+    case 4:
+        CHECK_EQ(weft_waitgroup_wait(&wanted.g, WEFT_FOREVER), 0);
+        break;
+    case 5:
+        CHECK_EQ(weft_once_run(&wanted.o, never_twice, NULL), 30);
+        break;
+    default:
+        CHECK(weft_barrier_wait(&wanted.b, WEFT_FOREVER) >= 0);
+    }
+    return 0;
+}
+
+static void *want_thread(void *which) {
+    want(which);
+    return NULL;
+}
+
+/* Lets go of all that the thread which forked has, as the parent will. */
+static void let_go(void) {
+    weft_mutex_unlock(&wanted.m);
+    weft_rwlock_wrunlock(&wanted.rw);
+    weft_cond_broadcast(&wanted.c);
+    weft_sem_release_n(&wanted.s, 2);
+    weft_waitgroup_done(&wanted.g);
+}
+
+/* In the child nobody wants them: all is still there for itself. */
+static int let_go_alone(void *arg) {
+    (void)arg;
+    let_go();
+    weft_mutex_lock(&wanted.m);
+    weft_mutex_unlock(&wanted.m);
+    weft_rwlock_wrlock(&wanted.rw);
+    weft_rwlock_wrunlock(&wanted.rw);
+    CHECK_EQ(weft_sem_try(&wanted.s), 0);
+    CHECK_EQ(weft_sem_acquire(&wanted.s, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_sem_acquire(&wanted.s, weft_after(1)), WEFT_ETIMEDOUT);
+    CHECK_EQ(weft_waitgroup_wait(&wanted.g, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_barrier_wait(&wanted.b, WEFT_POLL), WEFT_EAGAIN); /* it would be the third */
+    weft_mutex_destroy(&wanted.m);
+    weft_rwlock_destroy(&wanted.rw);
+    weft_cond_destroy(&wanted.c);
+    weft_sem_destroy(&wanted.s);
+    weft_waitgroup_destroy(&wanted.g);
+    weft_barrier_destroy(&wanted.b);
+    if (!NO_THREADS_AFTER_FORK) CHECK_EQ(run_on(2, work, as_arg(4)), 4);
+    return 30;
+}
+
+static int fork_inside(void *arg) {
+    (void)arg;
+    for (int i = 0; i < WANTED; i++) {
+        CHECK_EQ(weft_go(want, as_arg(i)), 0);
+        CHECK_EQ(pthread_create(&want_threads[i], NULL, want_thread, as_arg(i)), 0);
+    }
+    thread_wait(&wanting, 2 * WANTED);
+    test_until(others_sleep, NULL); /* all of them wait */
+    in_child(let_go_alone, NULL, 30, "alone");
+    let_go();
+    CHECK(weft_barrier_wait(&wanted.b, WEFT_FOREVER) >= 0);
+    return 30;
+}
+
+TEST_T(fork, whoever_waited_for_a_lock_is_not_in_the_child, 120) {
+    CHECK_EQ(set_up(2), 0);
+    CHECK_EQ(weft_barrier_init(&wanted.b, 3), 0);
+    weft_mutex_lock(&wanted.m);
+    weft_rwlock_wrlock(&wanted.rw);
+    weft_waitgroup_add(&wanted.g, 1);
+    CHECK_EQ(weft_once_run(&wanted.o, fork_inside, NULL), 30);
+    for (int i = 0; i < WANTED; i++) pthread_join(want_threads[i], NULL);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+static int lock_and_unlock(void *arg) {
+    weft_mutex_lock(arg);
+    weft_mutex_unlock(arg);
+    return 0;
+}
+static void *lock_in_thread(void *m) {
+    lock_and_unlock(m);
+    return NULL;
+}
+
+/* One that was woken is not on its way here. */
+static int wait_alone(void *m) {
+    pthread_t t;
+    weft_mutex_lock(m);
+    CHECK_EQ(pthread_create(&t, NULL, lock_in_thread, m), 0);
+    test_until(others_sleep, NULL);
+    weft_mutex_unlock(m);
+    pthread_join(t, NULL);
+    return 31;
+}
+
+TEST(fork, whoever_was_woken_is_not_on_its_way_in_the_child) {
+    if (NO_THREADS_AFTER_FORK) test_skip("no thread can be started in such a child");
+    static weft_mutex m;
+    weft__store(&weft__mutex_of(&m)->state, WEFT_WAITERS | WEFT_WOKEN, relaxed); /* the moment after an unlock */
+    in_child(wait_alone, &m, 31, "woken");
 }
 
 /* ---- exit ---- */

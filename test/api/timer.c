@@ -564,3 +564,43 @@ static int replaced(void *arg) {
 }
 
 TEST(ticker, a_tick_takes_the_place_of_one_that_nobody_received) { run_fake_alone(replaced); }
+
+/* What gave way is told of, in a channel of either kind. */
+static _Atomic int64_t last_gone;
+static atomic_int gone;
+static void tell_gone(void *tick, void *arg) {
+    int64_t at;
+    (void)arg;
+    memcpy(&at, tick, sizeof at);
+    atomic_store(&last_gone, at);
+    atomic_fetch_add(&gone, 1);
+}
+
+static int replaced_and_told(void *kind) {
+    int64_t at;
+    weft_ticker k = {.weft__chan = NULL};
+    weft_chan_opts o = {.kind = (int)(intptr_t)kind, .capacity = 1, .on_undelivered = tell_gone};
+    weft_chan *c = weft_chan_new_opts(sizeof at, &o);
+    weft_chan_stats st;
+    atomic_store(&gone, 0);
+    CHECK_EQ(weft_ticker_start(&k, 10, c), 0);
+    while (atomic_load(&gone) < 2) {
+        weft__clock_advance(10);
+        let_others_run();
+    }
+    weft_ticker_stop(&k);
+    CHECK_EQ(weft_chan_recv(c, &at, WEFT_POLL), 0);
+    CHECK_GT(at, atomic_load(&last_gone));
+    weft_chan_stats_get(c, &st);
+    CHECK_EQ(st.undelivered, atomic_load(&gone));
+    CHECK_EQ(st.received, 1);
+    weft_chan_unref(c);
+    return 0;
+}
+static int replaced_in_both(void *arg) {
+    (void)arg;
+    (void)replaced_and_told(as_arg(WEFT_CHAN_BUFFERED));
+    return replaced_and_told(as_arg(WEFT_CHAN_LATEST));
+}
+
+TEST(ticker, a_tick_that_gave_way_is_undelivered) { run_fake_alone(replaced_in_both); }

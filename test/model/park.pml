@@ -7,7 +7,7 @@
  *                  partner? serve it;  timer already fired? -> ETIMEDOUT;
  *                  else queued = 1, leave the stack WITH THE LOCK HELD; the next context unlocks c
  *     claimer      under c's lock: dequeue, queued = 0, result; unlock; make ready
- *     interrupter  w = wait_lock; if w: lock w; queued && wait_lock == w: dequeue, queued = 0, result; unlock.  A canceller
+ *     interrupter  w = wait_lock; if w: lock w; queued on w (one load): dequeue, queued = 0, result; unlock.  A canceller
  *                  also looks, under the lock, whether the waiter is shielded: then nothing
  *     resumed      wait_lock = none; stops the timer
  * MULTI wait (select; sleep is a select over nothing).  One CAS on `state` arbitrates:
@@ -22,7 +22,7 @@
  *     pair         (-DPAIR) without a deadline: looks at the second channel, or not; lock the first, nothing there; state = PARKING; lock the
  *                  second; FENCE; cancelled? ready? else waits with the two locks it has
  * holder           (-DHOLD) keeps a parked waiter from being resumed, without ending its wait: single: the lock of wait_lock, then
- *                  queued && wait_lock == w; multi: CAS(state, PARKED, HELD), later HELD -> PARKED.  Whoever finds HELD waits
+ *                  queued on w, as above; multi: CAS(state, PARKED, HELD), later HELD -> PARKED.  Whoever finds HELD waits
  * timer            under the wheel's lock: fired = 1; FENCE; then interrupts; stopping takes that lock
  * canceller        cancelled = 1; epoch++; FENCE; then interrupts the tasks of the scope; with -DCANCEL_BY_TIMER under the
  *                  wheel's lock (a scope's deadline): so nobody may want that one in PARKING
@@ -514,7 +514,7 @@ inline interrupt(t, r, cpu) {
 #endif
                  atomic { assert(REC(w,t)); REC(w,t) = 0; queued[t] = 0; win(t, r) } unlock(w); make_ready(t); break
               :: else -> unlock(w);
-                 if :: queued[t] && wait_lock[t] != w -> skip :: else -> break fi
+                 break
            fi
         fi
      fi

@@ -495,3 +495,57 @@ TEST(litmus, no_cancellation_is_missed) {
     play(&(game){NULL, NULL, {cancel_wait, cancel_now}, 2, test_scale(20000, 500)});
     weft_chan_unref(cancel.chan);
 }
+
+/* ---- P2: whoever holds a lock learns by one look whether a block waits there ---- */
+
+static struct {
+    weft_chan *one, *other;
+    _Atomic(weft__block *) block;
+    atomic_bool over;
+} come_back;
+
+/* Waits here, there, and here again: what was seen of the first wait is no word on the next. */
+static void *wait_here_and_there(void *arg) {
+    int v;
+    (void)arg;
+    atomic_store(&come_back.block, weft__thread_block());
+    while (weft_chan_recv(come_back.one, &v, WEFT_FOREVER) == 0) CHECK_EQ(weft_chan_recv(come_back.other, &v, WEFT_FOREVER), 0);
+    return NULL;
+}
+
+static void *serve_here_and_there(void *arg) {
+    int v = 0;
+    (void)arg;
+    for (long i = test_scale(150000, 300); i > 0; i--) {
+        CHECK_EQ(weft_chan_send(come_back.one, &v, WEFT_FOREVER), 0);
+        CHECK_EQ(weft_chan_send(come_back.other, &v, WEFT_FOREVER), 0);
+    }
+    atomic_store(&come_back.over, true);
+    return NULL;
+}
+
+static bool block_known(void *arg) {
+    (void)arg;
+    return atomic_load(&come_back.block);
+}
+
+TEST_T(litmus, whoever_is_held_waits, 120) {
+    pthread_t waits, serves;
+    come_back.one = weft_chan_new(sizeof(int), 1);
+    come_back.other = weft_chan_new(sizeof(int), 1);
+    CHECK_EQ(pthread_create(&waits, NULL, wait_here_and_there, NULL), 0);
+    test_until(block_known, NULL);
+    CHECK_EQ(pthread_create(&serves, NULL, serve_here_and_there, NULL), 0);
+    weft__block *b = atomic_load(&come_back.block);
+    while (!atomic_load(&come_back.over)) {
+        weft__lock *held = weft__hold(b);
+        if (!held) continue;
+        CHECK(weft__load(&b->queued, acquire) == held); /* pairs with the release in weft__wait_single */
+        weft__unhold(b, held);
+    }
+    pthread_join(serves, NULL);
+    CHECK_EQ(weft_chan_close(come_back.one), 0); /* nobody looks at the block any more: it goes with its thread */
+    pthread_join(waits, NULL);
+    weft_chan_unref(come_back.one);
+    weft_chan_unref(come_back.other);
+}
