@@ -17,7 +17,7 @@
  * Once after everything has become idle, or now and then beside others, it looks at the stacks (trim.c).
  * A worker that goes to sleep and knows an earlier timer than the sentry becomes the sentry itself; nobody needs to be woken for it.
  * Timers of a slot whose owner is at work (it has made WEFT_GLOBAL_EVERY rounds lately, so it looks at them itself) are left to it for
- * GRACE, and with no slot free the sentry only naps: a million sleepers a second, half of them on a busy slot, had it wake up for
+ * GRACE (timers.c), and with no slot free the sentry only naps: a million sleepers a second, half of them on a busy slot, had it wake up for
  * every single one, to no avail (35 % of the CPU time).
  * When the last sleeping worker is woken another is started to watch, also when every slot is busy then (watch.c).
  *
@@ -58,7 +58,6 @@ enum {
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
     SPARES = 2,                /* workers that stay although there is no slot for them */
-    GRACE = 500 * 1000,        /* ns that an owner at work may be late with its timers before the sentry runs them */
 };
 
 int64_t weft__idle_retire = 5 * WEFT_SECOND;
@@ -74,7 +73,6 @@ static struct {
     int64_t listens_until; /* the listener, likewise */
     int64_t until;         /* the sentry sleeps until then, INT64_MAX = for ever */
     bool deep;             /* the sentry does not nap */
-    int64_t watched;       /* when the owners' rounds were looked at */
     bool starting;         /* a spare worker is on its way; until somebody sleeps */
     uint64_t turn;         /* of those who want a slot */
     int64_t retry;         /* no thread could be started: not again before then */
@@ -303,38 +301,6 @@ void weft__work_injected(void) {
 
 /* ---- sleeping ---- */
 
-/* Lately the slot's owner has made so many rounds that it sees to its timers itself. */
-static bool lively(weft__slot *v) {
-    if (!weft__load(&v->owner, relaxed)) return false;                                /* a hint */
-    uint32_t rounds = weft__load(&v->picks, relaxed) - weft__load(&v->seen, relaxed); /* hints: the owner's, the sentry's */
-    return rounds >= WEFT_GLOBAL_EVERY;
-}
-
-int64_t weft__idle_timer(weft__slot *v) {
-    int64_t next = weft__wheel_next(&v->wheel);
-    bool later = next < INT64_MAX - GRACE && !weft__clock_is_fake() && lively(v);
-    return later ? next + GRACE : next;
-}
-
-static int64_t earliest_timer(void) {
-    int64_t first = weft__wheel_next(&weft__rt.outside);
-    for (int i = 0; i < weft__rt.slots; i++) {
-        int64_t next = weft__idle_timer(&weft__rt.slot[i]);
-        if (next < first) first = next;
-    }
-    return first;
-}
-
-/* Begins to count the owners' rounds anew, now and then. Under the lock. */
-static void watch_owners(int64_t now) {
-    if (now - idle.watched < GRACE) return;
-    idle.watched = now;
-    for (int i = 0; i < weft__rt.slots; i++) {
-        weft__slot *v = &weft__rt.slot[i];
-        weft__store(&v->seen, weft__load(&v->picks, relaxed), relaxed); /* hints, as in lively */
-    }
-}
-
 /* More workers sleep than are of use; under the lock. */
 static bool excess(void) {
     return idle.sleeping > weft__rt.slots + SPARES;
@@ -354,14 +320,14 @@ static bool become_listener(weft__worker *w) {
 static weft__worker *timers_unwatched(void) {
     if (!idle.sentry || !weft__load(&weft__rt.idle, relaxed))
         return NULL; /* no slot is idle: whoever gives one up looks again */
-    return earliest_timer() < idle.until ? idle.sentry : NULL;
+    return weft__idle_earliest() < idle.until ? idle.sentry : NULL;
 }
 
 /* Until when this worker sleeps, 0 = until it is woken; becomes the sentry, or the listener, where it should. */
 static int64_t sleep_until(weft__worker *w) {
     int64_t now = weft__os_now(), until = INT64_MAX, trim = weft__trim_due(now);
     weft__lock_take(&idle.lock);
-    int64_t timer = earliest_timer(); /* under the lock: whoever arms one later finds the sentry to kick */
+    int64_t timer = weft__idle_earliest(); /* under the lock: whoever arms one later finds the sentry to kick */
     if (weft__clock_is_fake()) timer = timer <= weft__clock_now() ? now : INT64_MAX;
     bool full = !weft__load(&weft__rt.idle, relaxed);
     if (full) { /* no slot to run it with, unless one is taken; whoever gives one up looks again */
@@ -402,7 +368,7 @@ static int64_t sleep_until(weft__worker *w) {
         trim = now + (w->nap ? w->nap : NAP_MAX); /* something else came first: after the next nap, and not at once for ever */
     if (trim < until) until = trim;
     idle.until = until;
-    watch_owners(now);
+    weft__idle_watch_owners(now);
     weft__lock_leave(&idle.lock);
     return until == INT64_MAX ? 0 : until;
 }
@@ -453,7 +419,7 @@ static weft__slot *take_given(weft__worker *w) {
 
 /* Something a computing owner keeps from others: see the essay. */
 static bool neglected(void) {
-    if (earliest_timer() <= weft__clock_now()) return true;
+    if (weft__idle_earliest() <= weft__clock_now()) return true;
     if (weft__idle_work_waits(NULL, 1)) return true; /* what is too young is left where it is */
     for (int i = 0; i < weft__rt.slots; i++)
         if (weft__load(&weft__rt.slot[i].next, relaxed)) return true; /* a hint */

@@ -38,6 +38,10 @@ bool weft__idle_work_waits(weft__slot *s, int fresh);
 /* When others than the slot's owner are to look after its timers: at the moment of the first, or some time later if the owner is at
  * work and likely to do it. INT64_MAX: it has none. */
 int64_t weft__idle_timer(weft__slot *v);
+/* The first of all slots, and of those from outside. */
+int64_t weft__idle_earliest(void);
+/* Begins to count the owners' rounds anew, now and then. Under the idle lock. */
+void weft__idle_watch_owners(int64_t now);
 /* A short sleep with the slot kept, while the only work around is too young to take, or held back. */
 void weft__idle_nap(weft__worker *w, int64_t ns);
 /* A slot that nobody holds, `prefer` if possible; NULL: none. For a worker that lost its own. */
