@@ -16,11 +16,12 @@ struct holdings {
 
 static inline struct holdings holdings(void) { return (struct holdings){test_fds(), test_threads(), test_maps()}; }
 
-/* Nothing has been left over. The C library may have made an arena or cached a thread's stack meanwhile: `slack` mappings. */
+/* Nothing has been left over. The C library may have made arenas or cached stacks of threads meanwhile, which are two mappings each, and how many
+ * threads there were at once is chance: `slack` and some more. */
 static inline void check_holdings(struct holdings before, int slack) {
     CHECK_EQ(test_fds(), before.fds);
     test_wait_threads(before.threads);
-    if (test_slow_tools() == 1) CHECK_LE(test_maps(), before.maps + slack); /* tools map at will */
+    if (test_slow_tools() == 1) CHECK_LE(test_maps(), before.maps + slack + 16); /* tools map at will */
 }
 
 #endif

@@ -438,7 +438,7 @@ TEST(fault_ops, every_operation_fails_cleanly_in_a_task) {
     run_each(run_in_task);
     struct holdings before = holdings();
     run_each(run_in_task);
-    check_holdings(before, 20);
+    check_holdings(before, 10);
 }
 
 TEST(fault_ops, every_operation_fails_cleanly_in_a_plain_thread) {
