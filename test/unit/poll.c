@@ -114,7 +114,8 @@ static struct {
 
 static int fake_open(weft__poller *p) {
     (void)p;
-    fake.count = fake.kicks = fake.added = 0;
+    fake.count = fake.kicks = 0;
+    atomic_store(&fake.added, 0);
     return 0;
 }
 static void fake_close(weft__poller *p) { (void)p; }
