@@ -280,6 +280,10 @@ static bool threads_at_most(void *arg) { return test_threads() <= *(int *)arg; }
 
 void test_wait_threads(int n) { test_until(threads_at_most, &n); }
 
+static bool fds_at_most(void *n) { return test_fds() <= *(int *)n; }
+
+void test_wait_fds(int n) { test_until(fds_at_most, &n); }
+
 int test_maps(void) {
     char buf[8192];
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), lines = 0;

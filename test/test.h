@@ -164,6 +164,7 @@ int64_t test_clock_ns(void);      /* the kernel's monotonic clock, whatever cloc
 long test_rss_kb(void);           /* resident memory */
 /* Threads that have been joined leave /proc a moment later: waits until no more than n are there. */
 void test_wait_threads(int n);
+void test_wait_fds(int n); /* the same for descriptors: a runtime that runs opens some for a moment (/proc) */
 
 #ifdef __cplusplus
 }
