@@ -389,9 +389,9 @@ static int wait_for_call(void *arg) {
     return 0;
 }
 
-static bool one_slot_is_idle(void *arg) {
+static bool a_slot_is_idle(void *arg) {
     (void)arg;
-    return atomic_load(&weft__rt.idle) == 1;
+    return atomic_load(&weft__rt.idle) >= 1; /* two, if the slot was taken from the function */
 }
 
 /* The timer's function runs on one slot, and a task waits for its end. */
@@ -403,7 +403,7 @@ static void wait_for_a_call(weft_task **t) {
     CHECK_EQ(weft_timer_start(&called, weft_after(1), 0, call_and_wait, NULL), 0);
     thread_wait(&st.ready, 1);
     CHECK_EQ(weft_task_start(t, wait_for_call, NULL, NULL), 0);
-    test_until(one_slot_is_idle, NULL);
+    test_until(a_slot_is_idle, NULL);
 }
 
 static void end_the_call(weft_task *t) {
