@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Channels without a limit and channels of the latest, what becomes of elements that nobody receives, and what a channel counts. */
-#include "api/common.h"
+#include "api/ints.h"
 
 static weft_chan *new_kind(int kind, size_t size, size_t capacity) {
     weft_chan_opts o = {.kind = kind, .capacity = capacity};
     weft_chan *c = weft_chan_new_opts(size, &o);
     CHECK(c);
     return c;
-}
-
-static void put(weft_chan *c, int v) { CHECK_EQ(weft_chan_send(c, &v, WEFT_FOREVER), 0); }
-
-static int take(weft_chan *c) {
-    int v = -1;
-    CHECK_EQ(weft_chan_recv(c, &v, WEFT_FOREVER), 0);
-    return v;
 }
 
 static weft_chan_stats stats(weft_chan *c) {

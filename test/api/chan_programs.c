@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Whole programs over channels, of the kind that Go tests its own with: the prime sieve, chains in order, operations that must not wait, two
  * selects against each other, power series, and a table of which operations block. */
-#include "api/common.h"
-
-static weft_chan *new_chan(size_t capacity) {
-    weft_chan *c = weft_chan_new(sizeof(int), capacity);
-    CHECK(c);
-    return c;
-}
-
-static int take(weft_chan *c) {
-    int v = -1;
-    CHECK_EQ(weft_chan_recv(c, &v, WEFT_FOREVER), 0);
-    return v;
-}
+#include "api/ints.h"
 
 struct link {
     weft_chan *in, *out;

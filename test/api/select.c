@@ -1,20 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Select: exactly one case happens, any of those that can, and the others are as if they had never been. */
-#include "api/common.h"
-
-static weft_chan *new_chan(size_t capacity) {
-    weft_chan *c = weft_chan_new(sizeof(int), capacity);
-    CHECK(c);
-    return c;
-}
-
-static void put(weft_chan *c, int v) { CHECK_EQ(weft_chan_send(c, &v, WEFT_FOREVER), 0); }
-
-static int take(weft_chan *c) {
-    int v = -1;
-    CHECK_EQ(weft_chan_recv(c, &v, WEFT_FOREVER), 0);
-    return v;
-}
+#include "api/ints.h"
 
 /* ---- what is ready is done ---- */
 

@@ -2,9 +2,7 @@
 /* Channels of all kinds under everything at once: sends, receives and selects with and without deadlines, from tasks and plain threads,
  * while channels are closed and scopes cancelled. Every element has a number; whoever was told that it was sent, was told the
  * truth, and it was received exactly once, or handed over as undelivered, once; nobody else received anything. */
-#include <sched.h>
-
-#include "api/common.h"
+#include "stress/actor.h"
 
 enum { CHANNELS = 4, ELEMENTS = 20000, TASKS = 12, THREADS = 2 };
 
@@ -22,11 +20,6 @@ static struct round {
     uint64_t seed;
 } r;
 
-static uint64_t actor_seed(int who) {
-    uint64_t s = r.seed + (uint64_t)who * 7919;
-    return test_random_from(&s);
-}
-
 static void saw(int v) {
     CHECK(v >= 0 && v < ELEMENTS);
     CHECK_EQ(atomic_fetch_add(&r.seen[v], 1), 0);
@@ -40,28 +33,6 @@ static void saw_elem(const struct elem *e) {
 static void undelivered(void *elem, void *arg) {
     (void)arg;
     saw_elem(elem);
-}
-
-static weft_deadline random_deadline(uint64_t *rnd) {
-    switch (test_below(rnd, 6)) {
-    case 0:
-        return WEFT_POLL;
-    case 1:
-        return weft_at(1);
-    case 2:
-    case 3:
-        return weft_after((int64_t)test_below(rnd, 100) * WEFT_US);
-    default:
-        return WEFT_FOREVER;
-    }
-}
-
-static void random_pause(uint64_t *rnd) {
-    uint64_t kind = test_below(rnd, 20);
-    if (kind < 6)
-        weft_self() ? weft_yield() : (void)sched_yield();
-    else if (kind == 6)
-        weft_sleep_for((int64_t)test_below(rnd, 60) * WEFT_US);
 }
 
 /* A result that may be. */
@@ -122,7 +93,7 @@ static int select_something(uint64_t *rnd) {
 
 /* One task or thread: does this and that until it is cancelled, or has met a closed channel often enough. */
 static int act(int who) {
-    uint64_t rnd = actor_seed(who);
+    uint64_t rnd = actor_seed(r.seed, who);
     int closed = 0;
     while (closed < 20) {
         uint64_t kind = test_below(&rnd, 10);

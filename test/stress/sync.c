@@ -1,37 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Locks under everything at once, from tasks and plain threads, with deadlines and cancellation, on 1 to 8 workers. Whoever has a lock is alone
  * in there; whoever was served was served once; nobody is forgotten. */
-#include <sched.h>
-
-#include "api/common.h"
+#include "stress/actor.h"
 #include "sync/sync.h"
-
-static uint64_t actor_seed(uint64_t seed, int who) {
-    uint64_t s = seed + (uint64_t)who * 7919;
-    return test_random_from(&s);
-}
-
-static weft_deadline random_deadline(uint64_t *rnd) {
-    switch (test_below(rnd, 6)) {
-    case 0:
-        return WEFT_POLL;
-    case 1:
-        return weft_at(1);
-    case 2:
-    case 3:
-        return weft_after((int64_t)test_below(rnd, 100) * WEFT_US);
-    default:
-        return WEFT_FOREVER;
-    }
-}
-
-static void random_pause(uint64_t *rnd) {
-    uint64_t kind = test_below(rnd, 16);
-    if (kind < 4)
-        weft_self() ? weft_yield() : (void)sched_yield();
-    else if (kind == 4)
-        weft_sleep_for((int64_t)test_below(rnd, 40) * WEFT_US);
-}
 
 static bool may_be(int rc) { return rc == 0 || rc == WEFT_ETIMEDOUT || rc == WEFT_EAGAIN || rc == WEFT_ECANCELED; }
 

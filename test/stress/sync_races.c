@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Locks whose waiters are served, time out and are cancelled at the same moment. What was given away is with exactly one of those who say that they
  * have it; a signal or unit that is lost leaves somebody waiting for ever, and the test's time-out tells. */
-#include <sched.h>
-
-#include "api/common.h"
+#include "stress/actor.h"
 
 enum { TASKS = 8, THREADS = 2 };
 
 static uint64_t seed;
-static uint64_t actor_seed(int who) {
-    uint64_t s = seed + (uint64_t)who * 7919;
-    return test_random_from(&s);
-}
 static weft_deadline soon(uint64_t *rnd) { return weft_after((int64_t)test_below(rnd, 30) * WEFT_US); }
 static void step(uint64_t *rnd) {
-    if (test_below(rnd, 4) == 0) weft_self() ? weft_yield() : (void)sched_yield();
+    if (test_below(rnd, 4) == 0) let_others();
 }
 
 struct thread_call {
@@ -90,7 +84,7 @@ static int want_tokens(void *arg) {
     return 0;
 }
 static int want_one_soon(void *arg) {
-    uint64_t rnd = actor_seed((int)(intptr_t)arg);
+    uint64_t rnd = actor_seed(seed, (int)(intptr_t)arg);
     int rc = 0;
     weft_mutex_lock(&pool.m);
     while (pool.tokens == 0 && !rc) rc = weft_cond_wait(&pool.c, &pool.m, test_below(&rnd, 2) ? soon(&rnd) : WEFT_FOREVER);
@@ -100,7 +94,7 @@ static int want_one_soon(void *arg) {
     return 0;
 }
 static int give_tokens(void *arg) {
-    uint64_t rnd = actor_seed(1);
+    uint64_t rnd = actor_seed(seed, 1);
     (void)arg;
     for (long i = wanted() * (TASKS + THREADS); i > 0; i--) {
         weft_mutex_lock(&pool.m);
@@ -141,7 +135,7 @@ static int follow(void *arg) {
     return 0;
 }
 static int follow_soon(void *arg) {
-    uint64_t rnd = actor_seed((int)(intptr_t)arg);
+    uint64_t rnd = actor_seed(seed, (int)(intptr_t)arg);
     weft_mutex_lock(&crowd.m);
     int rc = weft_cond_wait(&crowd.c, &crowd.m, soon(&rnd));
     CHECK(rc == 0 || given_up(rc));
@@ -149,7 +143,7 @@ static int follow_soon(void *arg) {
     return 0;
 }
 static int lead(void *arg) {
-    uint64_t rnd = actor_seed(2);
+    uint64_t rnd = actor_seed(seed, 2);
     (void)arg;
     while (atomic_load(&patient_left) > 0) {
         weft_mutex_lock(&crowd.m);
@@ -183,14 +177,14 @@ static int take_units(void *arg) {
     return 0;
 }
 static int take_one_soon(void *arg) {
-    uint64_t rnd = actor_seed((int)(intptr_t)arg);
+    uint64_t rnd = actor_seed(seed, (int)(intptr_t)arg);
     int rc = weft_sem_acquire(&sem, soon(&rnd));
     CHECK(rc == 0 || given_up(rc));
     if (rc == 0) weft_sem_release(&sem);
     return 0;
 }
 static int give_units(void *arg) {
-    uint64_t rnd = actor_seed(3);
+    uint64_t rnd = actor_seed(seed, 3);
     (void)arg;
     for (long left = wanted() * (TASKS + THREADS); left > 0;) {
         long n = (long)test_below(&rnd, 4);
@@ -220,7 +214,7 @@ static long written; /* under rw */
 
 /* It is in the order of arrival, so each turn of a plain thread takes the kernel's time to wake one. */
 static int read_and_write(void *arg) {
-    uint64_t rnd = actor_seed((int)(intptr_t)arg);
+    uint64_t rnd = actor_seed(seed, (int)(intptr_t)arg);
     for (long i = wanted() / 16; i > 0; i--) {
         bool writes = test_below(&rnd, 8) == 0;
         writes ? weft_rwlock_wrlock(&rw) : weft_rwlock_rdlock(&rw);
@@ -233,7 +227,7 @@ static int read_and_write(void *arg) {
     return 0;
 }
 static int write_soon(void *arg) {
-    uint64_t rnd = actor_seed((int)(intptr_t)arg);
+    uint64_t rnd = actor_seed(seed, (int)(intptr_t)arg);
     bool writes = test_below(&rnd, 4) != 0;
     int rc = writes ? weft_rwlock_wrlock_until(&rw, soon(&rnd)) : weft_rwlock_rdlock_until(&rw, soon(&rnd));
     CHECK(rc == 0 || given_up(rc));
@@ -257,7 +251,7 @@ static weft_barrier barrier;
 static atomic_long met, last;
 
 static int meet_for_a_while(void *arg) {
-    uint64_t rnd = actor_seed((int)(intptr_t)arg);
+    uint64_t rnd = actor_seed(seed, (int)(intptr_t)arg);
     for (long i = wanted() / 2; i > 0; i--) {
         int rc = weft_barrier_wait(&barrier, soon(&rnd));
         CHECK(rc == 0 || rc == 1 || rc == WEFT_ETIMEDOUT);
@@ -268,7 +262,7 @@ static int meet_for_a_while(void *arg) {
     return 0;
 }
 static int meet_soon(void *arg) {
-    uint64_t rnd = actor_seed((int)(intptr_t)arg);
+    uint64_t rnd = actor_seed(seed, (int)(intptr_t)arg);
     int rc = weft_barrier_wait(&barrier, test_below(&rnd, 2) ? soon(&rnd) : WEFT_FOREVER);
     CHECK(rc == 0 || rc == 1 || given_up(rc));
     if (rc < 0) return 0;
@@ -310,7 +304,7 @@ static int do_part(void *arg) {
 }
 static int wait_soon(void *arg) {
     struct job *j = arg;
-    uint64_t rnd = actor_seed((int)(uintptr_t)j);
+    uint64_t rnd = actor_seed(seed, (int)(uintptr_t)j);
     int rc = weft_waitgroup_wait(&j->g, soon(&rnd));
     CHECK(rc == 0 || given_up(rc));
     if (!rc)
