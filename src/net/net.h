@@ -31,6 +31,7 @@ int weft__fd_text(int fd, bool peer, char *buf, size_t size);
 /* Notes "what addr: the error" for weft_net_error, and returns err. */
 int weft__net_failed(int err, const char *what, const char *addr);
 void weft__net_errors_forget(void);
+void weft__names_forget(void);
 
 /* ---- connections (conn.c) ----
  *

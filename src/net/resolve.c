@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Names. getaddrinfo waits as long as it likes, and cannot be told to stop: each question gets a thread of its own, which answers through a
- * channel, or into nothing if nobody waits any more. At most THREADS at a time; the others wait for one of these to end. */
+ * channel, or into nothing if nobody waits any more. At most THREADS at a time; the others wait for one of these to end. Not the blocking pool's:
+ * a call there lives in the frame of who waits for it, who could not leave at its deadline. */
 #include <netdb.h>
 #include <pthread.h>
 
@@ -8,9 +9,9 @@
 #include "os/os.h"
 
 #include <weft/chan.h>
-#include <weft/time.h>
+#include <weft/sync.h>
 
-enum { THREADS = 64, RETRY = 5 * 1000 * 1000 };
+enum { THREADS = 64 };
 
 typedef struct {
     char host[256], service[32];
@@ -20,7 +21,17 @@ typedef struct {
     weft_addrs addrs;
 } question;
 
-static _Atomic int asking;
+static weft_sem places;
+static weft_once made;
+
+static int make_places(void *arg) {
+    (void)arg;
+    return weft_sem_init(&places, THREADS);
+}
+
+void weft__names_forget(void) {
+    (void)make_places(NULL); /* the threads that had some are not there */
+}
 
 static void drop(question *q) {
     if (weft__sub(&q->refs, 1, acq_rel) != 1) return; /* the last one sees what the other did */
@@ -63,33 +74,22 @@ static void *answer(void *arg) {
     q->err = ask(q);
     (void)weft_chan_send(q->answered, &done, WEFT_POLL); /* there is room */
     drop(q);
-    weft__sub(&asking, 1, release); /* pairs with the acquire in start */
+    weft_sem_release(&places);
     return NULL;
 }
 
-static int start(question *q) {
-    if (weft__add(&asking, 1, acquire) >= THREADS) {
-        weft__sub(&asking, 1, relaxed); /* no place was taken */
-        return WEFT_EOVERLOADED;
-    }
+/* In its turn. */
+static int start(question *q, weft_deadline deadline) {
+    int err = weft_once_run(&made, make_places, NULL);
+    if (!err) err = weft_sem_acquire(&places, deadline);
+    if (err) return err;
     pthread_t thread;
-    int err = weft__thread_start(&thread, answer, q, "weft/names");
+    err = weft__thread_start(&thread, answer, q, "weft/names");
     if (err)
-        weft__sub(&asking, 1, relaxed);
+        weft_sem_release(&places);
     else
         pthread_detach(thread);
     return err;
-}
-
-static int start_in_turn(question *q, weft_deadline deadline) {
-    for (;;) {
-        int err = start(q);
-        if (err != WEFT_EOVERLOADED) return err;
-        if (weft__once(deadline)) return WEFT_ETIMEDOUT;
-        weft_deadline next = weft_after(RETRY);
-        if (deadline.ns && deadline.ns < next.ns) next = deadline;
-        if ((err = weft_sleep(next)) < 0) return err;
-    }
 }
 
 int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline) {
@@ -109,7 +109,7 @@ int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_de
         return WEFT_ENOMEM;
     }
     char done;
-    err = start_in_turn(q, deadline);
+    err = start(q, deadline);
     if (err) {
         drop(q); /* the thread's */
     } else {

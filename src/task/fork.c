@@ -88,6 +88,7 @@ static void clear_away(void) {
     weft__descs_forget();
     weft__poll_forget();
     weft__net_errors_forget();
+    weft__names_forget();
     weft__handles_forget();
     weft__extras_forget();
     weft__slab_forget(&weft__alarm_slab, NULL);

@@ -308,6 +308,27 @@ static int names(void *arg) {
 }
 TEST(net, a_name_is_looked_up_and_its_addresses_tried) { run_each(names); }
 
+static int look_up(void *arg) {
+    weft_addrs at;
+    int rc = weft_resolve("localhost", "80", &at, WEFT_FOREVER);
+    CHECK_MSG(rc == 0 || rc == WEFT_ESTALE || rc == WEFT_EAGAIN, "%d", rc); /* not every machine has one */
+    atomic_fetch_add((atomic_int *)arg, 1);
+    return 0;
+}
+/* More than there are threads for, in turns: each gives its place back. */
+static int look_up_many(void *arg) {
+    enum { NAMES = 200 };
+    (void)arg;
+    atomic_int n = 0;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < NAMES; i++) CHECK_EQ(weft_spawn(&s, look_up, &n), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(atomic_load(&n), NAMES);
+    return 0;
+}
+TEST(net, many_names_are_looked_up_at_once) { run_each(look_up_many); }
+
 /* ---- no descriptors left ---- */
 
 static atomic_int served;
