@@ -333,7 +333,6 @@ static int64_t sleep_until(weft__worker *w) {
     if (full) { /* no slot to run it with, unless one is taken; whoever gives one up looks again */
         timer = weft__watch_until();
         if (timer < now + NAP_FIRST) timer = now + NAP_FIRST;
-        trim = INT64_MAX; /* others come first */
     }
     w->listens = !w->own_thread && become_listener(w);
     bool heard = idle.listener && idle.listener != w && !full; /* somebody else looks after timers from listens_until on */
@@ -364,8 +363,6 @@ static int64_t sleep_until(weft__worker *w) {
     }
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
-    if (trim <= now)
-        trim = now + (w->nap ? w->nap : NAP_MAX); /* something else came first: after the next nap, and not at once for ever */
     if (trim < until) until = trim;
     idle.until = until;
     weft__idle_watch_owners(now);
