@@ -13,16 +13,19 @@
 
 #include <weft/block.h>
 
-/* Hints, all of them; joined so that there is one branch. */
+/* Hints, all of them; joined so that there are two branches. */
+WEFT_INLINE bool somebody_waits_here(weft__slot *s) {
+    uintptr_t waits = (uintptr_t)weft__load(&s->next, relaxed);
+    waits |= weft__load(&s->head, relaxed) ^ weft__load(&s->tail, relaxed);
+    waits |= weft__load(&s->bottom, relaxed) ^ weft__load(&s->top, relaxed);
+    return waits != 0;
+}
 WEFT_INLINE bool somebody_waits(weft__slot *s) {
-    uintptr_t next = (uintptr_t)weft__load(&s->next, relaxed);
-    uint32_t ring = weft__load(&s->head, relaxed) ^ weft__load(&s->tail, relaxed);
-    uint32_t deque = weft__load(&s->bottom, relaxed) ^ weft__load(&s->top, relaxed);
-    uint32_t global = weft__load(&weft__rt.started.count, relaxed) | weft__load(&weft__rt.fresh.count, relaxed);
-    weft__lane *high = &weft__rt.lane[0];
-    uint32_t lane = weft__load(&high->started.count, relaxed) | weft__load(&high->fresh.count, relaxed);
-    uint32_t wanting = (uint32_t)weft__load(&weft__rt.wanting, relaxed);
-    return (next | ring | deque | global | lane | wanting) != 0;
+    if (unlikely(somebody_waits_here(s))) return true;
+    uint32_t waits = (uint32_t)weft__load(&weft__rt.wanting, relaxed);
+    waits |= weft__load(&weft__rt.started.count, relaxed) | weft__load(&weft__rt.fresh.count, relaxed);
+    waits |= weft__load(&weft__rt.lane[0].started.count, relaxed) | weft__load(&weft__rt.lane[0].fresh.count, relaxed);
+    return waits != 0;
 }
 
 static void hand_over(weft__worker *w, weft__slot *s) {
