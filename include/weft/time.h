@@ -17,9 +17,10 @@ WEFT_API int weft_sleep_for(int64_t duration);
 struct weft_chan;
 
 /* A timer: a function that is called at a moment, once or again and again. All zero before its first use; must not move or go while
- * it is armed or its function runs (weft_timer_stop_wait). Its contents are the runtime's. Any task or thread may start and stop it. */
+ * it is armed or its function runs (weft_timer_stop_wait). Its contents are the runtime's. Once it has been started, any task or thread
+ * may start and stop it. */
 typedef struct weft_timer {
-    uint64_t weft__private[14];
+    uint64_t weft__private[10];
 } weft_timer;
 
 /* Called by a task of the runtime's own, on a worker. It should be short: it delays timers that are due at the same time. It may

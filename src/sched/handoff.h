@@ -74,15 +74,17 @@ WEFT_INLINE void weft__slot_outside(weft__slot *s, weft__worker *w) {
 
 /* Into the runtime: *w and *s are the worker and the slot this task runs on. False: not as easily as that (a plain thread, or somebody
  * wants the slot); then weft__enter must follow, before anything else. For fast paths that make no calls. */
-WEFT_INLINE bool weft__enter_fast(weft__worker **w, weft__slot **s) {
-    *w = weft__self();
-    weft__store(&(*w)->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
+WEFT_INLINE bool weft__enter_with(weft__worker *w, weft__slot **s) {
+    weft__store(&w->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
     weft__compiler_barrier();
-    uintptr_t gate = weft__load(&(*w)->gate, relaxed); /* H2 */
+    uintptr_t gate = weft__load(&w->gate, relaxed); /* H2 */
     if (unlikely(gate & (WEFT_GATE_REQUESTED | WEFT_GATE_FENCED))) return false;
     *s = (weft__slot *)gate;
-    weft__slot_inside(*s, *w);
+    weft__slot_inside(*s, w);
     return true;
+}
+WEFT_INLINE bool weft__enter_fast(weft__worker **w, weft__slot **s) {
+    return weft__enter_with(*w = weft__self(), s);
 }
 
 /* Into the runtime: the slot this task runs on, NULL on a plain thread (which then must not call weft__leave). */

@@ -88,7 +88,7 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
-    void *timer_fn;  /* a timer's function that this task calls, which must not wait; NULL: none */
+    const struct weft__call *timer_call; /* of a timer's function, which must not wait, by this task; NULL: none */
     uint32_t locks;  /* found free since it last stepped back (sync.h); its own. The first value does not matter */
     uint32_t pins;   /* weft_pin without weft_unpin: it runs on pinned_to only */
     uint32_t blocks; /* weft_block_enter without weft_block_exit */

@@ -61,7 +61,7 @@ int weft__sync_begin(weft__sync_wait *w, const void *object, weft_deadline deadl
 /* weft__wait_prepare is not asked, so what it looks after is looked at here. */
 void weft__sync_begin_deaf(weft__sync_wait *w, const void *object) {
     weft__task *me = weft__cur(weft__self());
-    if (me && unlikely(me->timer_fn != NULL)) weft__timer_must_not_wait(me, "a lock that somebody else holds");
+    if (me && unlikely(me->timer_call != NULL)) weft__timer_must_not_wait(me, "a lock that somebody else holds");
     enter(w, object);
     w->deaf = true;
     w->deadline = WEFT_FOREVER;

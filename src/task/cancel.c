@@ -38,6 +38,7 @@ void weft__scope_list(weft__scope *s) {
         s->next = at->kids;
         if (s->next) s->next->prev = s;
         at->kids = s;
+        weft__store(&s->untidy, true, relaxed); /* the join orders it */
         weft__store(&s->listed, true, release); /* pairs with the acquire in list_up */
     }
     weft__lock_leave(&at->lock);
@@ -92,7 +93,7 @@ static void list_up(weft__scope *s) {
 void weft__block_link(weft__block *b) {
     weft__scope *home = b->home;
     weft__task *t = weft__container(b, weft__task, b);
-    if (t->timer_fn) weft__timer_must_not_wait(t, "an operation that parks"); /* timer.c sends all first waits here */
+    if (t->timer_call) weft__timer_must_not_wait(t, "an operation that parks"); /* timer.c sends all first waits here */
     list_up(home);
     weft__lock_take(&home->lock);
     weft__block *first = home->blocks;
@@ -153,10 +154,10 @@ static void walk(weft__scope *top, int cause, weft__slot *slot) {
 }
 
 void weft__scope_cancel(weft__scope *s, int cause, weft__slot *slot) {
-    int32_t none = 0, no_error = 0;
-    if (!weft__cas(&s->cause, &none, cause, acq_rel)) return;                           /* pairs with weft__scope_cause */
-    if (cause != WEFT_ECANCELED) (void)weft__cas(&s->error, &no_error, cause, relaxed); /* read after the join */
-    weft__add(&weft__rt.epoch, 1, seq_cst);                                             /* P3: before the look at the blocks */
+    int32_t none = 0;
+    if (!weft__cas(&s->cause, &none, cause, acq_rel)) return; /* pairs with weft__scope_cause */
+    if (cause != WEFT_ECANCELED) weft__scope_error(s, cause);
+    weft__add(&weft__rt.epoch, 1, seq_cst); /* P3: before the look at the blocks */
     weft__fence_after_rmw();
     walk(s, cause, slot);
 }

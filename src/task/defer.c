@@ -18,7 +18,8 @@ int weft_scope_defer(weft_scope *scope, void (*fn)(void *), void *arg) {
     if (!d) return WEFT_ENOMEM;
     *d = (weft__defer){.next = s->deferring ? s->deferred : NULL, .fn = fn, .arg = arg};
     s->deferred = d;
-    s->untidy = s->deferring = true;
+    s->deferring = true;
+    weft__store(&s->untidy, true, relaxed); /* the opener's own */
     return 0;
 }
 

@@ -43,7 +43,7 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     t->again = st->again;
     t->inside_limit = weft__stack_inside_limit(st);
     t->inner = NULL;
-    t->timer_fn = NULL;
+    t->timer_call = NULL;
     become(s, t, f);
     weft__store(&s->taken, weft__load(&s->taken, relaxed) + 1, relaxed); /* a counter */
     weft__store(&t->alive, true, release);                               /* pairs with the acquire in dump.c */

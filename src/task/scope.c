@@ -49,7 +49,8 @@ static void deadline_passed(weft__timer *t, void *slot) {
 }
 
 void weft__scope_arm(weft__scope *s, int64_t when, void (*fire)(weft__timer *t, void *slot)) {
-    s->untidy = s->timed = true;
+    s->timed = true;
+    weft__store(&s->untidy, true, relaxed); /* the opener's own */
     s->timer = (weft__timer){.when = when < 1 ? 1 : when, .fire = fire};
     weft__slot *slot = weft__enter();
     if (s->timer.when <= weft__clock_now()) {
@@ -70,7 +71,7 @@ static void begin_roster(weft__scope *s, const weft_scope_opts *o) {
         return;
     }
     s->owner = &r->proxy;
-    s->untidy = true;
+    weft__store(&s->untidy, true, relaxed); /* the opener's own */
 }
 
 static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
@@ -120,9 +121,8 @@ void weft_scope_begin(weft_scope *scope, const weft_scope_opts *opts) {
 
 void weft__child_failed(weft__scope *s, int result, weft__slot *slot) {
     if (result == WEFT_ECANCELED && weft__scope_cause(s)) return; /* it was told to */
-    int32_t none = 0;
     if (s->on_error == WEFT_CANCEL_ALL) weft__scope_cancel(s, result, slot);
-    (void)weft__cas(&s->error, &none, result, relaxed); /* the first one; read after the join */
+    weft__scope_error(s, result);
 }
 
 void weft_scope_cancel(weft_scope *scope) {
@@ -156,7 +156,7 @@ static void post_settle(weft__slot *slot, void *arg) {
 static WEFT_NOINLINE void park_for_children(weft__slot *slot, weft__scope *s) {
     weft__worker *w = weft__self();
     weft__block *b = &weft__cur(w)->b;
-    if (unlikely(weft__cur(w)->timer_fn != NULL)) weft__timer_must_not_wait(weft__cur(w), "weft_scope_end");
+    if (unlikely(weft__cur(w)->timer_call != NULL)) weft__timer_must_not_wait(weft__cur(w), "weft_scope_end");
     weft__store(&b->reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
     weft__store(&b->since, weft__load(&slot->now, relaxed), relaxed);
     weft__park(w, slot, post_settle, s);
@@ -215,9 +215,12 @@ WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scop
     return slot;
 }
 
-WEFT_INLINE void join(weft__task *me, weft__scope *s) {
-    weft__worker *w;
-    weft__slot *slot = weft__enter_as(&w);
+WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
+    weft__slot *slot;
+    if (unlikely(!weft__enter_with(w, &slot))) {
+        slot = weft__enter_slow();
+        w = weft__self(); /* H9 */
+    }
     do {
         weft__fresh *f = own_child(slot, s, me);
         if (unlikely(!f)) {
@@ -237,7 +240,7 @@ WEFT_INLINE void join(weft__task *me, weft__scope *s) {
 /* The opener is in a C++ handler or destructor; children that run inside are not. */
 static WEFT_COLD void join_with_exceptions(weft__task *me, weft__scope *s) {
     weft__eh kept = weft__eh_take();
-    join(me, s);
+    join(weft__self(), me, s);
     weft__eh_put(kept);
 }
 
@@ -278,17 +281,16 @@ static WEFT_COLD int end_on_thread(weft__scope *s) {
 
 int weft_scope_end(weft_scope *scope) {
     weft__scope *s = weft__scope_of(scope);
-    weft__task *t = weft__cur(weft__self());
+    weft__worker *w = weft__self();
+    weft__task *t = weft__cur(w);
     if (unlikely(!t)) return end_on_thread(s);
     if (unlikely(t->b.scope != s)) return not_innermost(s, &t->b);
     if (!joined(s)) {
-        if (unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(weft__self()->eh)))
+        if (unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(w->eh)))
             join_with_exceptions(t, s);
         else
-            join(t, s);
+            join(w, t, s);
     }
     t->b.scope = s->parent;
-    if (unlikely(s->untidy || weft__load(&s->listed, relaxed))) return tidy(s); /* the join orders it */
-    int error = weft__load(&s->error, relaxed);                                 /* the join orders it */
-    return unlikely(error != 0) ? error : weft__cancel_check(&t->b);
+    return unlikely(weft__load(&s->untidy, relaxed)) ? tidy(s) : weft__cancel_check(&t->b); /* the join orders it */
 }

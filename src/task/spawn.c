@@ -388,9 +388,11 @@ WEFT_INLINE int spawn_fast(const bool root, weft__scope *home, weft_fn *fn, void
     if (unlikely(!weft__enter_fast(&w, &s) || size > WEFT_FRESH_ARGS)) return spawn_slow(home, fn, arg, copy, size, site);
     weft__block *me = &weft__cur(w)->b;
     uint64_t epoch = weft__load(&me->epoch, relaxed);
-    bool common = s->fresh.first && (root || home->owner == me) && epoch == weft__load(&weft__rt.epoch, relaxed);
+    weft__fresh *f = s->fresh.first;
+    bool common = f && (root || home->owner == me) && epoch == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!common)) return spawn_slow(home, fn, arg, copy, size, site);
-    weft__fresh *f = weft__cache_pop(&s->fresh, offsetof(weft__fresh, link));
+    s->fresh.first = f->link;
+    s->fresh.count--;
     weft__store(&f->id, next_id(s), relaxed); /* published with the record */
     f->fn = fn;
     f->arg = size ? copy_args(f->copy, copy, size) : arg;

@@ -53,7 +53,8 @@ struct weft__scope {
     weft__block *blocks; /* tasks that have waited */
     weft__scope *kids;   /* scopes inside with such tasks */
     _Atomic bool listed;
-    bool untidy;         /* something is left to do after the join: a timer, a roster, deferred functions; opener */
+    _Atomic bool
+        untidy; /* something is left to do after the join, which orders it: an error, a list, a timer, a roster, deferred functions */
     bool timed;          /* `timer` has a deadline that may be the first; fixed */
     bool deferring;      /* `deferred` is valid; opener */
     bool is_shield;      /* fixed */
@@ -65,6 +66,13 @@ struct weft__scope {
 };
 #define WEFT_SCOPE_BIAS (INT64_C(1) << 48)
 #define WEFT_SCOPE_ZERO (offsetof(weft__scope, next) - offsetof(weft__scope, cause)) /* bytes that are zero in a new one */
+
+/* What weft_scope_end returns, if nothing else came before. Read after the join. */
+WEFT_INLINE void weft__scope_error(weft__scope *s, int error) {
+    int32_t none = 0;
+    (void)weft__cas(&s->error, &none, error, relaxed);
+    weft__store(&s->untidy, true, relaxed);
+}
 
 WEFT_INLINE weft__scope *weft__scope_of(weft_scope *s) {
     return (weft__scope *)(void *)s;

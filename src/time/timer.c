@@ -16,8 +16,8 @@
  *
  * Invariants
  *  T1  Everything but `home` and `run` is under the lock of the wheel that `home` names.
- *  T2  `home` changes only under the lock of the wheel it named, or by CAS if it named none of this runtime: whoever has taken the lock
- *      looks again whether it is still the right one.
+ *  T2  `home` changes only under the lock of the wheel it named, or, at the first start in this runtime, when nobody else may start it,
+ *      under that of the wheel it names then: whoever has taken the lock looks again whether it is still the right one.
  *  T3  RUNNING is set under that lock and cleared by the runner after its last look at the timer, which may be gone then. So a function
  *      never runs twice at once, and whoever sees the timer OUT and not RUNNING, after a stop, may free it.
  *  T4  A wait for the end of the function is not a cancellation point. Whoever waits sets WAITED under the waiters' lock, in which the
@@ -42,17 +42,16 @@ enum { RUNNER_BATCH = 32 }; /* functions called before other tasks get a turn */
 _Static_assert((int)WEFT_SLOTS_MAX < (int)OUTSIDE, "a wheel's number fits");
 
 typedef struct timer {
-    weft__timer node;
+    weft__timer node; /* near: the function's argument */
     weft_timer_fn *fn;
-    void *arg;
-    int64_t interval;         /* 0 = once */
-    _Atomic uint64_t home;    /* T2: the runtime's generation, and which of its wheels; 0 = never started */
-    _Atomic(weft__task *) by; /* the task that calls the function, while RUNNING; compared only */
-    _Atomic uint32_t run;     /* T3 */
+    int64_t interval;      /* 0 = once */
+    _Atomic uint64_t home; /* T2: the runtime's generation, and which of its wheels; 0 = never started */
+    _Atomic uint32_t run;  /* T3 */
     uint32_t place;
 } timer;
 
-_Static_assert(sizeof(timer) <= sizeof(weft_timer), "a timer fits its public storage");
+/* Not a word more: compilers clear larger storage with an instruction that takes as long as a start and a stop. */
+_Static_assert(sizeof(timer) == sizeof(weft_timer), "a timer fits its public storage");
 
 static timer *timer_of(weft_timer *t) {
     return (timer *)(void *)t;
@@ -95,14 +94,19 @@ static bool take_out(weft__wheel *w, timer *t) {
     return place != OUT;
 }
 
+/* Its first start in this runtime: nobody else may know it yet, so nobody else changes `home`. */
+WEFT_INLINE weft__wheel *lock_first(timer *t, uint64_t want) {
+    weft__wheel *w = wheel_of(want);
+    weft__wheel_enter(w);
+    weft__store(&t->home, want, release); /* T2; pairs with lock_timer */
+    return w;
+}
+
 /* Takes the lock of the wheel it is to hang in: the one that is wanted, except while its function runs, which stays where it is. */
 static weft__wheel *lock_for_start(timer *t, uint64_t want) {
     for (;;) {
         uint64_t home = weft__load(&t->home, acquire); /* T2, as in lock_timer */
-        if (!at_home(home)) {
-            if (!weft__cas(&t->home, &home, want, acq_rel)) continue; /* T2; pairs with lock_timer */
-            home = want;
-        }
+        if (!at_home(home)) return lock_first(t, want);
         weft__wheel *w = wheel_of(home);
         weft__wheel_enter(w);
         if (likely(weft__load(&t->home, relaxed) == home)) {                    /* T2: ours now */
@@ -159,27 +163,26 @@ static int64_t next_tick(int64_t when, int64_t interval, int64_t now) {
 /* ---- the runner ---- */
 
 /* The next timer to call, and what to call: it may be started anew, with something else, while that goes on. */
-typedef struct {
+typedef struct weft__call {
     timer *t;
     weft_timer_fn *fn;
     void *arg;
-} due;
+} call;
 
-static due take_due(weft__wheel *w, weft__task *me) {
+static call take_due(weft__wheel *w) {
     weft__wheel_enter(w);
     weft__timer *node = weft__due_first(w);
     timer *t = node ? weft__container(node, timer, node) : NULL;
-    due d = {.t = t};
+    call c = {.t = t};
     if (t) {
-        d.fn = t->fn;
-        d.arg = t->arg;
+        c.fn = t->fn;
+        c.arg = node->near;
         weft__due_remove(node);
         t->place = OUT;
-        weft__store(&t->by, me, relaxed);       /* compared only by whom it names */
         weft__store(&t->run, RUNNING, relaxed); /* T3: under the lock */
     }
     weft__wheel_leave(w);
-    return d;
+    return c;
 }
 
 static void wake_waiters(timer *t);
@@ -209,17 +212,17 @@ static bool somebody_elses(weft__wheel *w) {
     return w != &weft__rt.outside && (!s || w != &s->wheel);
 }
 
-/* The runner: calls the functions of all that are due in the wheel. It has `timer_fn` set while it does, and whatever would park
+/* The runner: calls the functions of all that are due in the wheel. It has `timer_call` set while it does, and whatever would park
  * looks at it (weft__block_link, weft_scope_end). */
 static int run_due(void *wheel) {
     weft__task *me = weft__cur(weft__self());
     me->b.linked = WEFT_LINK_NONE; /* so that a first wait goes through weft__block_link */
-    due d;
-    for (int n = 1; (d = take_due(wheel, me)).t; n++) {
-        me->timer_fn = (void *)(uintptr_t)d.fn;
-        d.fn(d.arg);
-        me->timer_fn = NULL;
-        if (settle(wheel, d.t) && somebody_elses(wheel)) weft__idle_kick();
+    call c;
+    for (int n = 1; (c = take_due(wheel)).t; n++) {
+        me->timer_call = &c;
+        c.fn(c.arg);
+        me->timer_call = NULL;
+        if (settle(wheel, c.t) && somebody_elses(wheel)) weft__idle_kick();
         if (n % RUNNER_BATCH == 0) weft_yield();
     }
     me->b.linked = WEFT_LINK_NEEDLESS;
@@ -240,7 +243,8 @@ void weft__timers_due(weft__slot *s, weft__wheel *w) {
 }
 
 void weft__timer_must_not_wait(const weft__task *t, const char *what) {
-    weft__die("a timer's function (%p) must not wait, and it does in %s: start a task from it", t->timer_fn, what);
+    weft__die("a timer's function (%p) must not wait, and it does in %s: start a task from it",
+              (void *)(uintptr_t)t->timer_call->fn, what);
 }
 
 /* ---- the end of the runtime ---- */
@@ -271,8 +275,8 @@ int weft_timer_start(weft_timer *storage, weft_deadline deadline, int64_t interv
         take_out(w, t);
         t->node.when = deadline.ns == 0 ? INT64_MAX : deadline.ns < 1 ? 1 : deadline.ns;
         t->node.fire = fired;
+        t->node.near = arg;
         t->fn = fn;
-        t->arg = arg;
         t->interval = interval;
         t->place = WHEEL;
         earliest = weft__wheel_add(w, &t->node);
@@ -373,8 +377,8 @@ static void wait_once(timer *t) {
 static void wait_for_end(timer *t) {
     weft__task *me = weft__cur(weft__self());
     while (weft__load(&t->run, acquire)) { /* T3; pairs with settle */
-        if (me && weft__load(&t->by, relaxed) == me) return;
-        if (me && me->timer_fn) weft__timer_must_not_wait(me, "weft_timer_stop_wait");
+        if (me && me->timer_call && me->timer_call->t == t) return;
+        if (me && me->timer_call) weft__timer_must_not_wait(me, "weft_timer_stop_wait");
         wait_once(t);
     }
 }

@@ -31,7 +31,7 @@ struct weft__timer {
     /* Runs once, when the moment has come, under the wheel's lock; `ctx` is what weft__wheel_run was given. */
     void (*fire)(weft__timer *t, void *ctx);
     weft__wheel *wheel; /* the wheel it was added to last */
-    void *near;         /* what its function will touch, or NULL: fetched ahead when its moment comes near */
+    void *near;         /* what its function will touch, or NULL: fetched ahead when its moment comes near; any value will do */
 };
 
 #define WEFT_WHEEL_BITS 6    /* 64 buckets a level: one word says which are used */
