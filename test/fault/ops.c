@@ -120,6 +120,18 @@ static int op_chan_new(void) {
 static weft_chan *ready, *silent; /* one with room for an element, one nobody uses */
 
 /* Each element that was accepted is there, in order; the others were refused. */
+static int op_buf(void) {
+    static char foreign[8];
+    weft_buf *b = weft_buf_new(100), *w = weft_buf_wrap(foreign, sizeof foreign, NULL, NULL);
+    weft_buf *s = b ? weft_buf_slice(b, 10, 10) : NULL;
+    disarm();
+    int rc = b && w && s ? 0 : WEFT_ENOMEM;
+    weft_buf_unref(b);
+    weft_buf_unref(w);
+    if (s) memset(weft_buf_data(s), 1, weft_buf_len(s)); /* it has kept the bytes */
+    weft_buf_unref(s);
+    return rc;
+}
 static int op_chan_unlimited(void) {
     weft_chan_opts o = {.kind = WEFT_CHAN_UNLIMITED, .name = "without a limit"};
     weft_chan *c = weft_chan_new_opts(1000, &o);
@@ -374,6 +386,7 @@ static const struct {
     {"go_copy", op_go_copy, true},
     {"task_start", op_task_start, true},
     {"chan_new", op_chan_new, true},
+    {"buffers", op_buf, true},
     {"an unlimited channel", op_chan_unlimited, true},
     {"a channel of the latest", op_chan_latest, true},
     {"select of 16, parked", op_select_16_parked, false},
