@@ -148,7 +148,7 @@ int weft__fd_nonblock(const weft__fd *f) {
 static int evict(weft__queue *q, int32_t result, weft__queue *out) {
     int holders = 0;
     for (weft__waiter *x; (x = weft__queue_claim(q));) {
-        x->block->result = x->many ? (int32_t)x->index : result; /* a select looks for itself */
+        x->block->result = x->many && !result ? (int32_t)x->index : result; /* after an edge a select looks for itself */
         if (x->elem) holders++;
         weft__queue_add(out, x);
     }
@@ -325,6 +325,10 @@ static int need(const weft__fd *f, int what, uint64_t seen) {
     return what == ANY_EDGE || (state & (what == EDGE_READ ? WEFT_READY_READ : WEFT_READY_WRITE)) != 0;
 }
 
+int weft__fd_news(const weft__fd *f, uint64_t seen) {
+    return need(f, ANY_EDGE, seen);
+}
+
 static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline) {
     weft__desc *d = f->d;
     weft__slot *s = weft__enter();
@@ -366,19 +370,37 @@ static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline d
 }
 
 /* The descriptor was looked up in an earlier runtime: it is to be known to this one, if there is one. */
+static WEFT_COLD int know_again(const weft__fd *f, weft__fd *now) {
+    *now = *f;
+    if (weft__self() != &weft__nobody) return make_known(f->d, f->fd, &now->generation);
+    now->d = NULL;
+    return get_outside(f->d, now);
+}
+
+static bool is_unknown(const weft__fd *f) {
+    return weft__load(&f->d->known, relaxed) != weft__rt.generation && weft__fd_valid(f); /* a hint; `need` decides */
+}
+
 static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
-    weft__fd now = *f;
-    now.d = NULL;
-    int err =
-        weft__self() == &weft__nobody ? get_outside(f->d, &now) : (now.d = f->d, make_known(f->d, f->fd, &now.generation));
+    weft__fd now;
+    int err = know_again(f, &now);
     return err ? err : now.d ? 0 : park_outside(f, events, deadline);
 }
 
 static int park_for(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline) {
     if (unlikely(!f->d)) return park_outside(f, events, deadline);
-    if (unlikely(weft__load(&f->d->known, relaxed) != weft__rt.generation) && weft__fd_valid(f)) /* a hint; `need` decides */
-        return park_again(f, events, deadline);
+    if (unlikely(is_unknown(f))) return park_again(f, events, deadline);
     return park(f, what, seen, deadline);
+}
+
+int weft__fd_renew(weft__fd *f) {
+    if (!f->d || !is_unknown(f)) return 0;
+    weft__fd now;
+    int err = know_again(f, &now);
+    if (err) return err;
+    if (now.d && now.generation != f->generation) return WEFT_ECLOSED;
+    f->d = now.d;
+    return 0;
 }
 
 int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline) {

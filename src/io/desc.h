@@ -115,6 +115,10 @@ WEFT_INLINE void weft__fd_drained(const weft__fd *f, uint64_t seen, uint32_t bit
 int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline);
 /* The same without a turn, for any edge. */
 int weft__fd_watch(const weft__fd *f, uint64_t seen, weft_deadline deadline);
+/* Under the lock, by a select that is about to queue up among `watchers`: 0; 1, there has been an edge since, or no poller knows it any more; WEFT_ECLOSED. */
+int weft__fd_news(const weft__fd *f, uint64_t seen);
+/* It may have been looked up in an earlier runtime: makes it known to this one; f->d becomes NULL if there is none. 0; WEFT_ECLOSED; as weft__fd_get. */
+int weft__fd_renew(weft__fd *f);
 /* What it is: WEFT_DESC_…. */
 int weft__fd_kind(const weft__fd *f);
 /* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0 or -errno. */
