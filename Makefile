@@ -20,6 +20,8 @@ build: $(BUILD)/CMakeCache.txt
 
 demo: build
 	@$(BUILD)/examples/demo
+	@printf '\nA web server under load: a task for each connection, on both sides (examples/hello_http.c, examples/load.c)\n'
+	@$(BUILD)/examples/load --start $(BUILD)/examples/hello_http 200 3
 
 test:
 	@tools/deps test
@@ -47,7 +49,7 @@ clean:
 
 help:
 	@echo 'make               build $(BUILD)/libweft.a, libweft.so, weft.pc and the examples'
-	@echo 'make demo          build and run examples/demo.c'
+	@echo 'make demo          build and run examples/demo.c, then a web server under load'
 	@echo 'make test          all tests: plain, ASan+UBSan, TSan, valgrind; one total line at the end'
 	@echo 'make check-all     the whole matrix, for hours: compilers, sanitizers, fall-backs, musl, soak, large models, AArch64 (docs/testing.md)'
 	@echo 'make bench         compare with the peers on this machine; ONLY=name for a single benchmark'

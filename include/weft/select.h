@@ -1,27 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* Select: waits for several channel operations, or ends of tasks, and does exactly one of them. */
+/* Select: waits for several channel operations, ends of tasks, or descriptors, and does exactly one of them. */
 #ifndef WEFT_SELECT_H
 #define WEFT_SELECT_H
 
 #include <weft/chan.h>
+#include <weft/io.h>
 #include <weft/task.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* One case; made by weft_on_recv, weft_on_send and weft_on_task. */
+/* One case; made by weft_on_recv, weft_on_send, weft_on_task and weft_on_fd. */
 typedef struct weft_case {
-    union { /* NULL: the case is disabled */
+    union { /* NULL, or no events: the case is disabled */
         weft_chan *chan;
         weft_task *task;
+        uintptr_t events;
     };
-    void *elem;
+    union {
+        void *elem;
+        int fd;
+    };
     bool *open;
     int op;
 } weft_case;
 
-enum { WEFT_CASE_RECV = 1, WEFT_CASE_SEND = 2, WEFT_CASE_TASK = 3 };
+enum { WEFT_CASE_RECV = 1, WEFT_CASE_SEND = 2, WEFT_CASE_TASK = 3, WEFT_CASE_FD = 4 };
 
 /* Receive into *elem. On a closed, drained channel the case happens with *open = false; if `open` is NULL, the select
  * returns WEFT_ECLOSED instead. Otherwise *open = true. */
@@ -53,10 +58,24 @@ static inline weft_case weft_on_task(weft_task *t, int *result) {
     return k;
 }
 
+/* The descriptor is ready for one of `events`, WEFT_READABLE or WEFT_WRITABLE or both, as weft_fd_wait has it; nothing is read or written. The same one
+ * may stand in several cases. If it is closed by weft_fd_close meanwhile, the select returns WEFT_ECLOSED. Descriptor -1, or no events: the case is
+ * disabled. */
+static inline weft_case weft_on_fd(int fd, int events) {
+    weft_case k;
+    k.events = fd == -1 ? 0 : (uintptr_t)(unsigned)events;
+    k.elem = NULL;
+    k.fd = fd;
+    k.open = NULL;
+    k.op = WEFT_CASE_FD;
+    return k;
+}
+
 /* Waits until one case can be done, does it and returns its index; among several that can, one is chosen at random.
  * WEFT_EAGAIN (WEFT_POLL and none is ready), WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ECLOSED, WEFT_ENOMEM (more than 16 cases, or as
- * weft_chan_send), WEFT_EDEADLOCK (the calling task is one of those waited for), WEFT_EINVAL (an unknown case, or more than 65,535). With every
- * case disabled it waits for the deadline or cancellation. */
+ * weft_chan_send), WEFT_EDEADLOCK (the calling task is one of those waited for), WEFT_EINVAL (an unknown case or event, or more than 65,535 cases); with
+ * descriptors also what weft_fd_wait gives (-EBADF: there is no such descriptor), and on a plain thread WEFT_ETERMINATED: the runtime ended
+ * meanwhile. With every case disabled it waits for the deadline or cancellation. */
 WEFT_API int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline);
 
 #ifdef __cplusplus

@@ -8,15 +8,14 @@
  * Two cases in a task, without a deadline, do not begin anew to wait: the look that found nothing at the lower address keeps that lock, says that
  * it is PARKING, and takes the other one (measured, rendezvous on two workers: 73 -> 60 ns).
  *
+ * A select with descriptors among its cases is another one (select_fd.c), found out where unknown cases are.
+ *
  * Rejected: all locks for the first look as well, with any number of cases (fetches lines of channels that are not asked); a look without
  * the lock before it (every store to `count` and the queues would have to be atomic). */
-#include "chan/chan.h"
-#include "park/many.h"
+#include "chan/select.h"
 
-#include <weft/select.h>
-
-enum { ON_STACK = WEFT_MANY_ON_STACK, CASES_MAX = 0xffff }; /* index and closed flag share a word */
-#define NONE (INT32_MIN + 1)                                /* of a look: no case can be done */
+enum { ON_STACK = WEFT_MANY_ON_STACK };
+#define NONE WEFT_SELECT_NONE
 
 typedef struct {
     weft__many many; /* the enabled channels */
@@ -29,56 +28,26 @@ typedef struct {
 
 /* ---- looking ---- */
 
-WEFT_INLINE weft__lock *lock_of(const weft_case *k, bool tasks) {
-    return tasks && k->op == WEFT_CASE_TASK ? &k->task->lock : &k->chan->lock;
-}
-
-/* The decisive step of one case, under its lock: the result of a look, or NONE. `tasks`: some cases may be tasks'. */
-WEFT_INLINE int32_t try_locked(weft_case *k, uint32_t index, bool tasks, weft__block **wake) {
-    if (tasks && k->op == WEFT_CASE_TASK) return k->task->ended ? (int32_t)index : NONE;
-    weft_chan *c = k->chan;
-    bool small = c->elem <= WEFT_CHAN_SMALL;
-    int r = k->op == WEFT_CASE_RECV ? weft__chan_recv_locked(c, k->elem, wake, small)
-                                    : weft__chan_send_locked(c, k->elem, wake, small);
-    if (r == 0) return (int32_t)index;
-    if (r == WEFT_CHAN_WAIT) return NONE;
-    return (int32_t)(index | (r == WEFT_CHAN_AID ? WEFT_SELECT_AIDED : WEFT_SELECT_CLOSED));
-}
-
-WEFT_INLINE int32_t try_case(weft_case *k, uint32_t index, bool locked, bool tasks, weft__block **wake) {
-    if (unlikely(!k->chan)) return NONE;
-    if (locked) return try_locked(k, index, tasks, wake);
-    weft__lock_take(lock_of(k, tasks));
-    int32_t r = try_locked(k, index, tasks, wake);
-    weft__lock_leave(lock_of(k, tasks));
-    return r;
-}
-
-static uint32_t *random_of(weft__slot *s) {
+uint32_t *weft__select_random(weft__slot *s) {
     static __thread uint32_t seed = 0x2545f491;
     return s ? &s->random : &seed;
-}
-
-/* In [0, n), without a division. */
-WEFT_INLINE uint32_t below(uint32_t *random, uint32_t n) {
-    return (uint32_t)(((uint64_t)weft__random(random) * n) >> 32);
 }
 
 /* Does the first case that can be done, in a random order: all that can be done are equally likely. */
 WEFT_INLINE int32_t look_two(weft_case *cases, bool locked, uint32_t *random, weft__block **wake) {
     uint32_t first = weft__random(random) >> 31;
-    int32_t r = try_case(&cases[first], first, locked, false, wake);
-    return r != NONE ? r : try_case(&cases[first ^ 1], first ^ 1, locked, false, wake);
+    int32_t r = weft__case_try(&cases[first], first, locked, false, wake);
+    return r != NONE ? r : weft__case_try(&cases[first ^ 1], first ^ 1, locked, false, wake);
 }
 
 /* Up to 16 cases; those that are left are the nibbles of a word. */
 WEFT_NOINLINE static int32_t look_few(weft_case *cases, uint32_t n, bool locked, uint32_t *random, weft__block **wake) {
     uint64_t left = UINT64_C(0xfedcba9876543210);
     for (; n; n--) {
-        uint32_t at = n > 1 ? 4 * below(random, n) : 0;
+        uint32_t at = n > 1 ? 4 * weft__random_below(random, n) : 0;
         uint64_t index = left >> at & 15;
         left ^= (index ^ (left >> 4 * (n - 1) & 15)) << at; /* the last one takes its place */
-        int32_t r = try_case(&cases[index], (uint32_t)index, locked, true, wake);
+        int32_t r = weft__case_try(&cases[index], (uint32_t)index, locked, true, wake);
         if (r != NONE) return r;
     }
     return NONE;
@@ -87,9 +56,9 @@ WEFT_NOINLINE static int32_t look_few(weft_case *cases, uint32_t n, bool locked,
 static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__block **wake) {
     for (uint32_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
     for (uint32_t n = s->n; n; n--) {
-        uint32_t at = below(random, n), index = s->turn[at];
+        uint32_t at = weft__random_below(random, n), index = s->turn[at];
         s->turn[at] = s->turn[n - 1];
-        int32_t r = try_case(&s->cases[index], index, locked, true, wake);
+        int32_t r = weft__case_try(&s->cases[index], index, locked, true, wake);
         if (r != NONE) return r;
     }
     return NONE;
@@ -99,16 +68,11 @@ static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__bloc
 
 WEFT_INLINE bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
-    uint32_t *random = random_of(slot);
+    uint32_t *random = weft__select_random(slot);
     *result = s->pair            ? look_two(s->cases, true, random, wake)
               : s->n <= ON_STACK ? look_few(s->cases, s->n, true, random, wake)
                                  : look_many(s, true, random, wake);
     return *result != NONE;
-}
-
-WEFT_INLINE weft__queue *queue_of(const weft_case *k, bool tasks) {
-    if (tasks && k->op == WEFT_CASE_TASK) return &k->task->joiners;
-    return k->op == WEFT_CASE_SEND ? &k->chan->senders : &k->chan->receivers;
 }
 
 WEFT_INLINE void queue_all(weft__many *m) {
@@ -122,22 +86,18 @@ WEFT_INLINE void queue_all(weft__many *m) {
         x->elem = k->elem;
         x->index = i;
         x->many = true;
-        weft__queue_add(queue_of(k, !s->pair), x);
+        weft__queue_add(weft__case_queue(k, !s->pair), x);
     }
-}
-
-WEFT_INLINE uint32_t index_of(int32_t result) {
-    return result < 0 ? UINT32_MAX : (uint32_t)result & CASES_MAX;
 }
 
 /* The ones that did not win are still queued, or have been passed over. */
 WEFT_INLINE void withdraw_all(weft__many *m, int32_t result) {
     selection *s = weft__container(m, selection, many);
-    uint32_t winner = index_of(result);
+    uint32_t winner = weft__select_index(result);
     for (uint32_t i = 0; i < s->n; i++) {
         weft_case *k = &s->cases[i];
         if (!k->chan || i == winner) continue;
-        weft__lock *l = lock_of(k, !s->pair);
+        weft__lock *l = weft__case_lock(k, !s->pair);
         weft__lock_take(l);
         if (s->waiters[i].queue) weft__queue_remove(&s->waiters[i]);
         weft__lock_leave(l);
@@ -151,7 +111,7 @@ WEFT_INLINE int32_t wait_for_one(selection *s, weft__block *b, weft_deadline dea
     uint32_t n = 0;
     int result;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->cases[i].chan) s->many.order[n++] = lock_of(&s->cases[i], !s->pair);
+        if (s->cases[i].chan) s->many.order[n++] = weft__case_lock(&s->cases[i], !s->pair);
     s->many.block = b;
     weft__many_sort(&s->many, n);
     (void)weft__many_wait(&s->many, kind, deadline, &result, slot);
@@ -174,8 +134,7 @@ static WEFT_NOINLINE int32_t wait_few(weft_case *cases, uint32_t n, weft__block 
 
 /* ---- the select ---- */
 
-/* A case that can be done, but not under the lock alone; another may have been faster. */
-static WEFT_COLD int do_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index) {
+int weft__select_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index) {
     weft_case *k = &cases[index];
     int r = k->op == WEFT_CASE_SEND ? weft__chan_send_aided(k->chan, k->elem) : weft__chan_recv_aided(k->chan, k->elem);
     if (r == WEFT_EAGAIN) return weft_selectv(cases, n, deadline);
@@ -186,28 +145,11 @@ static WEFT_COLD int do_aided(weft_case *cases, size_t n, weft_deadline deadline
     return r ? r : (int)index;
 }
 
-/* What a case that happened means for the caller. */
-WEFT_INLINE int outcome(weft_case *cases, size_t n, weft_deadline deadline, int32_t result, bool tasks) {
-    if (unlikely(result < 0)) return result;
-    uint32_t index = index_of(result);
-    weft_case *k = &cases[index];
-    if (unlikely(result & (WEFT_SELECT_CLOSED | WEFT_SELECT_AIDED))) {
-        if (result & WEFT_SELECT_AIDED) return do_aided(cases, n, deadline, index);
-        if (k->op == WEFT_CASE_SEND || !k->open) return WEFT_ECLOSED;
-        *k->open = false;
-    } else if (tasks && k->op == WEFT_CASE_TASK) {
-        int r = weft__handle_take(k->task);
-        if (k->elem) *(int *)k->elem = r;
-    } else if (k->open) {
-        *k->open = true;
-    }
-    return (int)index;
-}
-
 static int check(const weft_case *cases, size_t n, const weft__block *b) {
     for (size_t i = 0; i < n; i++) {
         if (!cases[i].chan) continue;
-        if (cases[i].op < WEFT_CASE_RECV || cases[i].op > WEFT_CASE_TASK) return WEFT_EINVAL;
+        if (cases[i].op < WEFT_CASE_RECV || cases[i].op > WEFT_CASE_TASK)
+            return cases[i].op == WEFT_CASE_FD ? WEFT_SELECT_WITH_FDS : WEFT_EINVAL;
         if (cases[i].op == WEFT_CASE_TASK && b->home == &cases[i].task->scope) return WEFT_EDEADLOCK;
     }
     return 0;
@@ -221,7 +163,7 @@ static int32_t select_any(selection *s, weft_deadline deadline) {
     int32_t result = check(s->cases, s->n, b);
     if (!result) result = weft__cancel_check(b);
     if (!result) {
-        uint32_t *random = random_of(slot);
+        uint32_t *random = weft__select_random(slot);
         result = s->turn ? look_many(s, false, random, &wake) : look_few(s->cases, s->n, false, random, &wake);
         if (wake) weft__resume(wake, slot);
         if (result == NONE)
@@ -233,12 +175,12 @@ static int32_t select_any(selection *s, weft_deadline deadline) {
 
 static WEFT_NOINLINE int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
     selection s = {.cases = cases, .n = (uint32_t)n};
-    return outcome(cases, n, deadline, select_any(&s, deadline), true);
+    return weft__select_outcome(cases, n, deadline, select_any(&s, deadline), true);
 }
 
 static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
     selection s = {.cases = cases, .n = (uint32_t)n};
-    if (n > CASES_MAX) return WEFT_EINVAL;
+    if (n > WEFT_SELECT_MAX) return WEFT_EINVAL;
     char *memory = weft__calloc(n, sizeof *s.waiters + sizeof *s.many.order + sizeof *s.turn);
     if (!memory) return WEFT_ENOMEM;
     s.waiters = (weft__waiter *)(void *)memory;
@@ -246,7 +188,7 @@ static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadl
     s.turn = (uint16_t *)(void *)(s.many.order + n);
     int32_t result = select_any(&s, deadline);
     weft__free(memory);
-    return outcome(cases, n, deadline, result, true);
+    return weft__select_outcome(cases, n, deadline, result, true);
 }
 
 /* Two sends or receives: WEFT_CASE_RECV and WEFT_CASE_SEND are 1 and 2. */
@@ -257,9 +199,9 @@ WEFT_INLINE bool two_known(const weft_case *cases, size_t n) {
 /* Two such cases, in a task; the lock of the one at `at` is held. `last`: the other one has been looked at. */
 static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t at, bool last, weft_deadline deadline, weft__slot *slot) {
     weft__block *wake = NULL;
-    int32_t result = try_locked(&cases[at], at, false, &wake);
+    int32_t result = weft__case_try_locked(&cases[at], at, false, &wake);
     weft__lock_leave(&cases[at].chan->lock);
-    if (result == NONE && !last) result = try_case(&cases[at ^ 1], at ^ 1, false, false, &wake);
+    if (result == NONE && !last) result = weft__case_try(&cases[at ^ 1], at ^ 1, false, false, &wake);
     if (result == NONE) {
         result = wait_two(cases, &weft__cur(weft__self())->b, deadline, &slot);
     } else if (wake) {
@@ -270,7 +212,7 @@ static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t at, bool last, we
     }
     (void)weft__spend(slot);
     weft__leave();
-    return outcome(cases, 2, deadline, result, false);
+    return weft__select_outcome(cases, 2, deadline, result, false);
 }
 
 /* Nothing can be done, and both locks are held, taken in order, the second one after weft__many_begin. As weft__many_park and its loop. */
@@ -292,7 +234,7 @@ static WEFT_NOINLINE int select_held(weft_case *cases, uint32_t lower, weft_dead
     weft__block *b = &weft__cur(weft__self())->b, *wake = NULL;
     weft_case *k = &cases[lower ^ 1];
     weft__fence_after_rmw(); /* P3 */
-    int32_t result = try_locked(k, lower ^ 1, false, &wake);
+    int32_t result = weft__case_try_locked(k, lower ^ 1, false, &wake);
     bool plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE; /* otherwise there is something to prepare first */
     if (likely(result == NONE && plain) && weft__cancel_check(b)) result = WEFT_ECANCELED;
     if (likely(result == NONE && plain)) {
@@ -306,7 +248,7 @@ static WEFT_NOINLINE int select_held(weft_case *cases, uint32_t lower, weft_dead
     }
     (void)weft__spend(slot);
     weft__leave();
-    return outcome(cases, 2, deadline, result, false);
+    return weft__select_outcome(cases, 2, deadline, result, false);
 }
 
 /* The same after the other was looked at first, and is not locked. */

@@ -148,7 +148,7 @@ int weft__fd_nonblock(const weft__fd *f) {
 static int evict(weft__queue *q, int32_t result, weft__queue *out) {
     int holders = 0;
     for (weft__waiter *x; (x = weft__queue_claim(q));) {
-        x->block->result = x->many ? (int32_t)x->index : result; /* a select looks for itself */
+        x->block->result = x->many && !result ? (int32_t)x->index : result; /* after an edge a select looks for itself */
         if (x->elem) holders++;
         weft__queue_add(out, x);
     }
@@ -163,11 +163,12 @@ static void resume_all(weft__queue *woken, weft__slot *s) {
 }
 
 /* The descriptor is over: another generation. Returns how many are in the middle of an operation. Under the lock. */
-static uint8_t end_generation(weft__desc *d, int32_t result, weft__queue *woken) {
+static uint32_t end_generation(weft__desc *d, int32_t result, weft__queue *woken) {
     uint32_t next = weft__load(&d->generation, relaxed) + 1; /* under the lock, as all here */
     weft__store(&d->generation, next, release);              /* pairs with weft__fd_valid */
     weft__store(&d->known, 0, relaxed);
-    int holders = 0;
+    int holders = (int)d->guests;
+    d->guests = 0;
     for (int i = 0; i < 2; i++) {
         uint64_t turn = weft__xchg(&d->side[i].turn, weft__turn_of(next, 0), acq_rel); /* against those without the lock: D4 */
         if (turn & WEFT_TURN_TAKEN) holders++;
@@ -175,10 +176,25 @@ static uint8_t end_generation(weft__desc *d, int32_t result, weft__queue *woken)
         (void)evict(&d->side[i].line, result, woken);
     }
     (void)evict(&d->watchers, result, woken);
-    return (uint8_t)holders;
+    return (uint32_t)holders;
 }
 
-/* Ends f's generation, with `then` for the number: 1, to be closed when nobody uses it. 1: now; 0: later, by the last of them. */
+/* Its edges are told no more. A plain thread stays inside meanwhile, so that the poller does not go. */
+static void leave_poller(int fd) {
+    bool outside = weft__self() == &weft__nobody;
+    if (!weft__load(&weft__polling, acquire)) return; /* as in weft__poll_open */
+    if (outside) weft__foreign_enter();
+    if (!outside || weft__runtime_phase() == WEFT_PHASE_RUNNING) weft__poll_remove(fd);
+    if (outside) weft__foreign_leave();
+}
+
+static void closing_over(weft__desc *d) {
+    weft__lock_take(&d->lock);
+    d->closing = false;
+    weft__lock_leave(&d->lock);
+}
+
+/* Ends f's generation; `to_close`: the number is to be closed when nobody uses it. 1: now (until then it is `closing`); 0: later, by the last of them. */
 static int end(const weft__fd *f, bool to_close) {
     weft__desc *d = f->d;
     weft__queue woken = {NULL, NULL};
@@ -194,36 +210,54 @@ static int end(const weft__fd *f, bool to_close) {
     if (mine) {
         d->holders = end_generation(d, WEFT_ECLOSED, &woken);
         d->to_close = to_close && d->holders;
-        d->closing = to_close && !d->holders;
+        d->closing = !d->to_close;
     }
     bool now = mine && !d->to_close;
     weft__lock_leave(&d->lock);
     resume_all(&woken, s);
     if (s) weft__leave();
     /* The number is still ours, or a holder's who waits for nothing: what is removed is what was added. */
-    if (listed && now && weft__load(&weft__polling, acquire)) weft__poll_remove(f->fd); /* as in weft__poll_open */
+    if (listed && now) leave_poller(f->fd);
     return !mine ? WEFT_ECLOSED : now;
 }
 
 /* The number goes back to the kernel. */
 static int close_now(weft__desc *d, int fd) {
     int err = weft__desc_os_close(fd);
-    weft__lock_take(&d->lock);
-    d->closing = false;
-    weft__lock_leave(&d->lock);
+    closing_over(d);
     return err;
 }
 
-/* A holder of a turn of a generation that has ended. */
-static void last_leaves(weft__desc *d, int fd) {
+/* A holder of a turn of a generation that has ended, or a guest. Only those of the one that ended last are counted: an earlier one was released. */
+static void last_leaves(const weft__fd *f) {
+    weft__desc *d = f->d;
     weft__lock_take(&d->lock);
-    bool last = d->to_close && --d->holders == 0;
+    bool counted = d->to_close && weft__load(&d->generation, relaxed) == f->generation + 1; /* under the lock */
+    bool last = counted && --d->holders == 0;
     if (last) d->to_close = false;
     if (last) d->closing = true;
     weft__lock_leave(&d->lock);
     if (!last) return;
-    if (weft__load(&weft__polling, acquire)) weft__poll_remove(fd); /* as above */
-    (void)close_now(d, fd);
+    leave_poller(f->fd);
+    (void)close_now(d, f->fd);
+}
+
+int weft__fd_hold(const weft__fd *f) {
+    if (!f->d) return 0;
+    weft__lock_take(&f->d->lock);
+    bool mine = weft__load(&f->d->generation, relaxed) == f->generation; /* under the lock */
+    if (mine) f->d->guests++;
+    weft__lock_leave(&f->d->lock);
+    return mine ? 0 : WEFT_ECLOSED;
+}
+
+void weft__fd_unhold(const weft__fd *f) {
+    if (!f->d) return;
+    weft__lock_take(&f->d->lock);
+    bool mine = weft__load(&f->d->generation, relaxed) == f->generation; /* under the lock */
+    if (mine) f->d->guests--;
+    weft__lock_leave(&f->d->lock);
+    if (!mine) last_leaves(f);
 }
 
 int weft__fd_close(const weft__fd *f) {
@@ -234,6 +268,8 @@ int weft__fd_close(const weft__fd *f) {
 
 int weft__fd_release(const weft__fd *f) {
     int r = f->d ? end(f, false) : 0;
+    if (r > 0)
+        closing_over(f->d); /* who comes with the number now, finds it out of the poller, and not about to be taken out */
     return r < 0 ? r : 0;
 }
 
@@ -325,6 +361,10 @@ static int need(const weft__fd *f, int what, uint64_t seen) {
     return what == ANY_EDGE || (state & (what == EDGE_READ ? WEFT_READY_READ : WEFT_READY_WRITE)) != 0;
 }
 
+int weft__fd_news(const weft__fd *f, uint64_t seen) {
+    return need(f, ANY_EDGE, seen);
+}
+
 static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline) {
     weft__desc *d = f->d;
     weft__slot *s = weft__enter();
@@ -352,8 +392,7 @@ static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadli
     }
     weft__wait_finish(&wait);
     if (s) weft__leave();
-    if (unlikely(r == WEFT_ECLOSED) && turn && !parked)
-        last_leaves(d, f->fd); /* who was parked has been counted out by the closer */
+    if (unlikely(r == WEFT_ECLOSED) && turn && !parked) last_leaves(f); /* who was parked has been counted out by the closer */
     return r < 0 ? r : 0;
 }
 
@@ -366,27 +405,45 @@ static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline d
 }
 
 /* The descriptor was looked up in an earlier runtime: it is to be known to this one, if there is one. */
+static WEFT_COLD int know_again(const weft__fd *f, weft__fd *now) {
+    *now = *f;
+    if (weft__self() != &weft__nobody) return make_known(f->d, f->fd, &now->generation);
+    now->d = NULL;
+    return get_outside(f->d, now);
+}
+
+static bool is_unknown(const weft__fd *f) {
+    return weft__load(&f->d->known, relaxed) != weft__rt.generation && weft__fd_valid(f); /* a hint; `need` decides */
+}
+
 static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
-    weft__fd now = *f;
-    now.d = NULL;
-    int err =
-        weft__self() == &weft__nobody ? get_outside(f->d, &now) : (now.d = f->d, make_known(f->d, f->fd, &now.generation));
+    weft__fd now;
+    int err = know_again(f, &now);
     return err ? err : now.d ? 0 : park_outside(f, events, deadline);
 }
 
 static int park_for(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline) {
     if (unlikely(!f->d)) return park_outside(f, events, deadline);
-    if (unlikely(weft__load(&f->d->known, relaxed) != weft__rt.generation) && weft__fd_valid(f)) /* a hint; `need` decides */
-        return park_again(f, events, deadline);
+    if (unlikely(is_unknown(f))) return park_again(f, events, deadline);
     return park(f, what, seen, deadline);
+}
+
+int weft__fd_renew(weft__fd *f) {
+    if (!f->d || !is_unknown(f)) return 0;
+    weft__fd now;
+    int err = know_again(f, &now);
+    if (err) return err;
+    if (now.d && now.generation != f->generation) return WEFT_ECLOSED;
+    f->d = now.d;
+    return 0;
 }
 
 int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline) {
     return park_for(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, seen, deadline);
 }
 
-int weft__fd_watch(const weft__fd *f, uint64_t seen, weft_deadline deadline) {
-    return park_for(f, ANY_EDGE, POLLIN | POLLOUT, seen, deadline);
+int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline) {
+    return park_for(f, ANY_EDGE, events, seen, deadline);
 }
 
 /* ---- turns ---- */
@@ -421,7 +478,7 @@ void weft__turn_leave_slow(const weft__fd *f, int side) {
     weft__lock_leave(&d->lock);
     if (x) weft__resume(x->block, s);
     if (s) weft__leave();
-    if (over) last_leaves(d, f->fd);
+    if (over) last_leaves(f);
 }
 
 /* ---- the end ---- */

@@ -17,7 +17,7 @@
  * Closing, and numbers that are used again. The generation is part of the poller's key, and whoever has looked a descriptor up remembers it: an
  * edge, or an operation, of an earlier generation finds another one, and is told so. It rises when the descriptor is closed, under the lock.
  * The number is given back to the kernel when nobody is in the middle of a system call with it: by the closer, or by the last of those who had a turn
- * and were not parked. (Otherwise a read could get what was sent to the next connection of the same number.)
+ * and were not parked, or were guests. (Otherwise a read could get what was sent to the next connection of the same number, or a shutdown end it.)
  *
  * Invariants
  *  D1  `waiting`, `line` and `watchers` change under the lock; a waiter on them waits on one object (park.h), or is a select's.
@@ -57,8 +57,11 @@ typedef struct weft__desc {
     bool opening;         /* somebody is about to make it known; under lock */
     bool to_close;        /* the last of `holders` closes it; under lock */
     bool
-        closing; /* somebody is about to: what comes with the number waits a moment, for it may mean the next one; under lock */
-    uint8_t holders; /* of turns of the generation that has ended, in the middle of an operation; under lock */
+        closing; /* somebody is about to, or about to take it out of the poller: what comes with the number waits a moment, for it
+                         may mean the next one; under lock */
+    uint32_t guests; /* who use the number without a turn; under lock */
+    uint32_t
+        holders; /* of turns of the generation that ended last, and its guests, in the middle of an operation; under lock */
     weft__side side[2];
     weft__queue watchers;
 } weft__desc;
@@ -113,8 +116,15 @@ WEFT_INLINE void weft__fd_drained(const weft__fd *f, uint64_t seen, uint32_t bit
 /* Parks until an edge other than those in `seen` makes the side ready: 0. WEFT_ECLOSED, WEFT_ECANCELED, WEFT_ETIMEDOUT, WEFT_EAGAIN, WEFT_ETERMINATED.
  * The caller has the side's turn; after WEFT_ECLOSED it has not, and must not leave it. */
 int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline);
-/* The same without a turn, for any edge. */
-int weft__fd_watch(const weft__fd *f, uint64_t seen, weft_deadline deadline);
+/* The same without a turn, for any edge. `events` (POLLIN, …): what is waited for where there is no runtime, and the kernel is asked. */
+int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline);
+/* Between the two the number means this descriptor, whoever closes it: for a system call without a turn. 0 or WEFT_ECLOSED. */
+int weft__fd_hold(const weft__fd *f);
+void weft__fd_unhold(const weft__fd *f);
+/* Under the lock, by a select that is about to queue up among `watchers`: 0; 1, there has been an edge since, or no poller knows it any more; WEFT_ECLOSED. */
+int weft__fd_news(const weft__fd *f, uint64_t seen);
+/* It may have been looked up in an earlier runtime: makes it known to this one; f->d becomes NULL if there is none. 0; WEFT_ECLOSED; as weft__fd_get. */
+int weft__fd_renew(weft__fd *f);
 /* What it is: WEFT_DESC_…. */
 int weft__fd_kind(const weft__fd *f);
 /* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0 or -errno. */

@@ -44,6 +44,26 @@ WEFT_INLINE ssize_t operate(int fd, int side, weft__attempt *call, request *q, s
     return err ? err : weft__op(&f, side, call, q, asked, deadline);
 }
 
+/* Such flags ask for something else than the data: that it is not there says nothing of them, and reading them needs no turn. */
+static bool aside(int flags) {
+    return flags & (MSG_OOB | MSG_ERRQUEUE);
+}
+
+static WEFT_COLD ssize_t operate_aside(int fd, weft__attempt *call, request *q, weft_deadline deadline) {
+    weft__fd f;
+    int err = weft__fd_begin();
+    if (!err) err = weft__fd_get(fd, &f);
+    while (!err) {
+        uint64_t seen = weft__fd_state(&f);
+        if ((err = weft__fd_hold(&f))) break;
+        ssize_t r = call(fd, q);
+        weft__fd_unhold(&f);
+        if (r != -EAGAIN) return r;
+        err = weft__fd_watch(&f, POLLPRI, seen, deadline); /* errors are always told */
+    }
+    return err;
+}
+
 ssize_t weft_fd_read(int fd, void *buf, size_t n, weft_deadline deadline) {
     request q = {.buf = buf, .n = n};
     weft__fd f;
@@ -64,6 +84,7 @@ ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline)
 
 ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadline deadline) {
     request q = {.buf = buf, .n = n, .flags = flags};
+    if (aside(flags)) return operate_aside(fd, call_recv, &q, deadline);
     return operate(fd, WEFT_SIDE_READ, call_recv, &q, flags ? 0 : n, deadline); /* a look (MSG_PEEK) leaves it there */
 }
 
@@ -75,23 +96,49 @@ ssize_t weft_fd_send(int fd, const void *buf, size_t n, int flags, weft_deadline
 ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
                          weft_deadline deadline) {
     request q = {.buf = buf, .n = n, .flags = flags, .addr = from, .len = len};
+    if (aside(flags)) return operate_aside(fd, call_recvfrom, &q, deadline);
     return operate(fd, WEFT_SIDE_READ, call_recvfrom, &q, 0, deadline);
+}
+
+/* No edge tells when there is room: it is tried again, after naps that grow. 0: now; or why not any more. */
+enum { NAP_FIRST = 1000 * 1000, NAP_MAX = 32 * 1000 * 1000 }; /* ns */
+static int nap_for(int64_t *nap, weft_deadline deadline) {
+    if (weft__once(deadline)) return deadline.ns == INT64_MIN ? WEFT_EAGAIN : WEFT_ETIMEDOUT;
+    weft_deadline next = weft_after(*nap);
+    if (deadline.ns && deadline.ns < next.ns) next = deadline;
+    if (*nap < NAP_MAX) *nap *= 2;
+    return weft_sleep(next);
+}
+
+/* A Unix socket that sends to an address whose queue is full is told of no room there; the attempt itself makes an edge, so that who waited for one would
+ * go round and round. */
+static ssize_t send_to(int fd, weft__attempt *call, request *q, weft_deadline deadline) {
+    for (int64_t nap = NAP_FIRST;;) {
+        int domain = AF_UNSPEC;
+        ssize_t r = operate(fd, WEFT_SIDE_WRITE, call, q, 0, WEFT_POLL);
+        if (r != WEFT_EAGAIN) return r;
+        int err = weft__sock_get(fd, SOL_SOCKET, SO_DOMAIN, &domain);
+        if (!err && domain != AF_UNIX) return operate(fd, WEFT_SIDE_WRITE, call, q, 0, deadline);
+        if (!err) err = nap_for(&nap, deadline);
+        if (err) return err;
+    }
 }
 
 ssize_t weft_fd_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
                        weft_deadline deadline) {
     request q = {.from = buf, .n = n, .flags = flags, .to = to, .to_len = len};
-    return operate(fd, WEFT_SIDE_WRITE, call_sendto, &q, 0, deadline);
+    return to ? send_to(fd, call_sendto, &q, deadline) : operate(fd, WEFT_SIDE_WRITE, call_sendto, &q, 0, deadline);
 }
 
 ssize_t weft_fd_recvmsg(int fd, struct msghdr *m, int flags, weft_deadline deadline) {
     request q = {.m = m, .flags = flags};
+    if (aside(flags)) return operate_aside(fd, call_recvmsg, &q, deadline);
     return operate(fd, WEFT_SIDE_READ, call_recvmsg, &q, 0, deadline);
 }
 
 ssize_t weft_fd_sendmsg(int fd, const struct msghdr *m, int flags, weft_deadline deadline) {
     request q = {.msg = m, .flags = flags};
-    return operate(fd, WEFT_SIDE_WRITE, call_sendmsg, &q, 0, deadline);
+    return m->msg_name ? send_to(fd, call_sendmsg, &q, deadline) : operate(fd, WEFT_SIDE_WRITE, call_sendmsg, &q, 0, deadline);
 }
 
 /* ---- accept and connect ---- */
@@ -110,17 +157,11 @@ int weft_fd_accept(int fd, struct sockaddr *from, socklen_t *len, weft_deadline 
     return err ? err : weft__fd_accept(&f, from, len, deadline);
 }
 
-enum { CONNECT_AGAIN = 1000 * 1000, CONNECT_AGAIN_MAX = 32 * 1000 * 1000 }; /* ns */
-
-/* A Unix socket whose listener's queue is full says so at once, and no edge tells when there is room. */
+/* A Unix socket whose listener's queue is full says so at once. */
 static int connect_begin(int fd, const struct sockaddr *to, socklen_t len, weft_deadline deadline) {
-    for (int64_t nap = CONNECT_AGAIN;; nap = nap < CONNECT_AGAIN_MAX ? 2 * nap : nap) {
+    for (int64_t nap = NAP_FIRST;;) {
         int err = weft__sock_connect(fd, to, len);
-        if (err != -EAGAIN) return err;
-        if (weft__once(deadline)) return deadline.ns == INT64_MIN ? WEFT_EAGAIN : WEFT_ETIMEDOUT;
-        weft_deadline next = weft_after(nap);
-        if (deadline.ns && deadline.ns < next.ns) next = deadline;
-        if ((err = weft_sleep(next))) return err;
+        if (err != -EAGAIN || (err = nap_for(&nap, deadline))) return err;
     }
 }
 
@@ -179,7 +220,7 @@ int weft_fd_wait(int fd, int events, weft_deadline deadline) {
         int polled = weft__desc_os_poll(fd, poll_events(events), WEFT_POLL_NOW);
         if (!weft__fd_valid(&f)) return WEFT_ECLOSED;
         if (polled) return polled < 0 ? polled : ready_from(polled, events);
-        err = weft__fd_watch(&f, seen, deadline);
+        err = weft__fd_watch(&f, poll_events(events), seen, deadline);
     }
     return err;
 }

@@ -124,8 +124,11 @@ int weft_addr_text(const weft_addr *a, char *buf, size_t size) {
     return len < 0 || (size_t)len >= size ? WEFT_EINVAL : len;
 }
 
-int weft__fd_text(int fd, bool peer, char *buf, size_t size) {
+int weft__fd_text(const weft__fd *f, bool peer, char *buf, size_t size) {
     weft_addr a;
-    int err = weft__sock_name(fd, peer, &a.sa, &a.len);
+    int err = weft__fd_hold(f);
+    if (err) return err;
+    err = weft__sock_name(f->fd, peer, &a.sa, &a.len);
+    weft__fd_unhold(f);
     return err ? err : weft_addr_text(&a, buf, size);
 }

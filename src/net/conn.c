@@ -286,7 +286,11 @@ ssize_t weft_conn_writev(weft_conn *c, const struct iovec *v, int n, weft_deadli
 int weft_conn_shutdown(weft_conn *c, int how) {
     if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return WEFT_EINVAL;
     use(c);
-    int r = weft__fd_valid(&c->f) ? c->layer->shutdown(c, how) : WEFT_ECLOSED;
+    int r = weft__fd_hold(&c->f);
+    if (!r) {
+        r = c->layer->shutdown(c, how);
+        weft__fd_unhold(&c->f);
+    }
     unuse(c);
     return r;
 }
@@ -296,9 +300,9 @@ int weft_conn_fd(weft_conn *c) {
 }
 
 int weft_conn_peer(weft_conn *c, char *buf, size_t size) {
-    return weft__fd_text(c->f.fd, true, buf, size);
+    return weft__fd_text(&c->f, true, buf, size);
 }
 
 int weft_conn_local(weft_conn *c, char *buf, size_t size) {
-    return weft__fd_text(c->f.fd, false, buf, size);
+    return weft__fd_text(&c->f, false, buf, size);
 }

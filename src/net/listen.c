@@ -119,7 +119,7 @@ static int wait_for_others(const weft__fd *f, int64_t nap, weft_deadline deadlin
     weft__add(&weft__accept_waits, 1, relaxed); /* a counter */
     weft_deadline next = weft_after(nap);
     bool last = deadline.ns && deadline.ns <= next.ns;
-    int err = weft__fd_watch(f, weft__fd_state(f), last ? deadline : next);
+    int err = weft__fd_watch(f, 0, weft__fd_state(f), last ? deadline : next);
     return err == WEFT_ETIMEDOUT && !last ? 0 : err;
 }
 
@@ -167,7 +167,7 @@ int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadline) {
 }
 
 int weft_listener_addr(weft_listener *l, char *buf, size_t size) {
-    return weft__fd_text(l->f.fd, false, buf, size);
+    return weft__fd_text(&l->f, false, buf, size);
 }
 
 int weft_listener_fd(weft_listener *l) {
@@ -177,8 +177,11 @@ int weft_listener_fd(weft_listener *l) {
 int weft_listener_close(weft_listener *l) {
     if (!l) return 0;
     if (l->path[0]) (void)weft__desc_os_unlink(l->path);
-    weft__store(&l->closed, true, release);        /* pairs with weft_accept */
-    (void)weft__sock_shutdown(l->f.fd, SHUT_RDWR); /* the port is free when this returns, also if the number is not */
+    weft__store(&l->closed, true, release); /* pairs with weft_accept */
+    if (!weft__fd_hold(&l->f)) {
+        (void)weft__sock_shutdown(l->f.fd, SHUT_RDWR); /* the port is free when this returns, also if the number is not */
+        weft__fd_unhold(&l->f);
+    }
     int err = weft__fd_close(&l->f);
     unuse(l);
     return err;

@@ -24,7 +24,8 @@ int weft__addr_parse(const char *text, weft__target *out);
 int weft__addr_find(const weft__target *t, bool passive, weft_addrs *out, weft_deadline deadline);
 /* Without names: WEFT_EAGAIN, it is one. */
 int weft__addr_numeric(const char *host, const char *service, bool passive, weft_addrs *out);
-int weft__fd_text(int fd, bool peer, char *buf, size_t size);
+/* Of one that is closed: WEFT_ECLOSED. */
+int weft__fd_text(const weft__fd *f, bool peer, char *buf, size_t size);
 
 /* ---- errors (error.c) ---- */
 

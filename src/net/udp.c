@@ -70,7 +70,7 @@ int weft_udp_close(weft_udp *u) {
 }
 
 int weft_udp_addr(weft_udp *u, char *buf, size_t size) {
-    return weft__fd_text(u->f.fd, false, buf, size);
+    return weft__fd_text(&u->f, false, buf, size);
 }
 
 int weft_udp_fd(weft_udp *u) {

@@ -118,6 +118,15 @@ int weft__desc_os_poll(int fd, int events, int64_t until) {
     }
 }
 
+int weft__desc_os_poll_all(struct pollfd *p, unsigned n) {
+    if (weft__fault()) return -weft__fault_errno;
+    int r;
+    do {
+        r = poll(p, n, 0);
+    } while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
 /* The descriptor's own flags stay as they are: others may share them (a terminal with the shell). So the kernel is asked not to wait for this
  * call only; where it cannot be (EOPNOTSUPP), whether there is something is looked at first. */
 ssize_t weft__desc_os_read(int fd, void *buf, size_t n, bool waits) {

@@ -38,6 +38,9 @@ int weft__desc_os_nonblock(int fd);
 /* What the descriptor is ready for now, of `events` (POLLIN, …), waiting until the moment given: WEFT_POLL_NOW, 0 = for ever, or on the
  * monotonic clock. 0: nothing. -EBADF: there is no such descriptor. */
 int weft__desc_os_poll(int fd, int events, int64_t until);
+/* Several at once, without waiting, into their `revents`. 0 or -errno. */
+struct pollfd;
+int weft__desc_os_poll_all(struct pollfd *p, unsigned n);
 /* Frees the number, whatever it returns. */
 int weft__desc_os_close(int fd);
 int weft__desc_os_unlink(const char *path);

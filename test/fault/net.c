@@ -144,3 +144,52 @@ static int poller_fails(void *arg) {
     return 0;
 }
 TEST(fault_net, a_poller_that_fails_for_a_while_loses_nothing) { run_each(poller_fails); }
+
+/* ---- selects ---- */
+
+static int put_one(void *arg) { return write(((int *)arg)[1], "x", 1) == 1 ? 0 : -EIO; }
+
+/* A select that waits for a socket, beside channels: the first error, or 0. `n` cases. */
+static int select_waits(int n) {
+    weft_case k[40];
+    weft_chan *c = weft_chan_new(sizeof(int), 1);
+    int p[2], x = 0;
+    if (!c) return WEFT_ENOMEM;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+    for (int i = 0; i < n; i++)
+        k[i] = i == 1 ? weft_on_fd(p[0], WEFT_READABLE) : i % 3 ? weft_on_fd(-1, WEFT_READABLE) : weft_on_recv(c, &x, NULL);
+    weft_scope s;
+    weft_scope_begin(&s, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING});
+    int err = weft_spawn(&s, put_one, p);
+    if (!err) err = weft_selectv(k, (size_t)n, weft_after(10 * WEFT_SECOND));
+    if (err < 0) weft_scope_cancel(&s);
+    (void)weft_scope_end(&s);
+    CHECK_EQ(x, 0);
+    CHECK_EQ(weft_fd_close(p[0]), 0);
+    CHECK_EQ(weft_fd_close(p[1]), 0);
+    weft_chan_unref(c);
+    CHECK(err < 0 || err == 1);
+    return err < 0 ? err : 0;
+}
+static int selects_fail(void *arg) {
+    int n = (int)(intptr_t)arg, errors = 0;
+    CHECK_EQ(select_waits(n), 0); /* tables and the poller are there */
+    int fds = test_fds();
+    for (long nth = 1; nth <= 20; nth++) {
+        weft__fault_arm(nth, false);
+        int err = select_waits(n);
+        weft__fault_arm(0, false);
+        CHECK_MSG(err == 0 || is_fault(err), "call %ld: %s", nth, weft_strerror(err));
+        errors += err != 0;
+        test_wait_fds(fds);
+        CHECK_EQ(select_waits(n), 0);
+    }
+    CHECK_GT(errors, 2); /* kind, poller, question, with many cases memory */
+    return 0;
+}
+TEST_T(fault_net, each_call_of_a_select_with_descriptors_fails_in_turn, 120) {
+    EACH_WORKERS(w) {
+        CHECK_EQ(run_on(w, selects_fail, as_arg(4)), 0);
+        CHECK_EQ(run_on(w, selects_fail, as_arg(40)), 0);
+    }
+}

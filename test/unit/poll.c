@@ -228,3 +228,58 @@ TEST(poll, a_descriptor_that_the_poller_refuses_is_an_error) {
     weft__backend_used = &fakes;
     run_each(refused);
 }
+
+/* ---- selects ---- */
+
+static weft_chan *never;
+static int select_one(void *arg) {
+    (void)arg;
+    int x;
+    atomic_store(&began, 1);
+    int r = weft_select(WEFT_FOREVER, weft_on_recv(never, &x, NULL), weft_on_fd(fd[0], WEFT_READABLE));
+    atomic_store(&got, r);
+    return 0;
+}
+
+static int odd_edges_for_a_select(void *arg) {
+    (void)arg;
+    weft_stats s;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    never = weft_chan_new(sizeof(int), 0);
+    atomic_store(&began, 0);
+    atomic_store(&got, -1);
+    weft_scope scope;
+    weft_scope_begin(&scope, NULL);
+    CHECK_EQ(weft_spawn(&scope, select_one, NULL), 0);
+    task_wait_parked(&began, 1);
+    while (!fake.added) weft_yield();
+    uint64_t key = fake.last_key;
+    fake_edge(key + (UINT64_C(1) << 32), WEFT_READY_READ); /* of another generation */
+    fake_edge(key, WEFT_READY_WRITE);                      /* for another event: it looks, and waits again */
+    fake_edge(key, WEFT_READY_READ);                       /* for nothing: likewise */
+    do {
+        CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+        weft_stats_get(&s);
+    } while (s.poll_events < 3);
+    CHECK_EQ(s.poll_stale, 1);
+    CHECK_EQ(atomic_load(&got), -1);
+    CHECK_EQ(write(fd[1], "x", 1), 1);
+    fake_edge(key - (UINT64_C(1) << 32), WEFT_READY_READ); /* it is ready now, but this is not its edge */
+    do {
+        CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+        weft_stats_get(&s);
+    } while (s.poll_events < 4);
+    CHECK_EQ(s.poll_stale, 2);
+    CHECK_EQ(atomic_load(&got), -1); /* so nobody has looked */
+    fake_edge(key, WEFT_READY_READ);
+    CHECK_EQ(weft_scope_end(&scope), 0);
+    CHECK_EQ(atomic_load(&got), 1);
+    CHECK_EQ(weft_fd_close(fd[0]), 0);
+    close(fd[1]);
+    weft_chan_unref(never);
+    return 0;
+}
+TEST(poll, edges_of_other_generations_do_not_wake_a_select) {
+    weft__backend_used = &fakes;
+    CHECK_EQ(run_on(1, odd_edges_for_a_select, NULL), 0); /* one worker: it is parked before the edges come */
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* A select with descriptors among its cases.
+ *
+ * It waits as any select: on the queues of channels and tasks, and among the watchers of each descriptor (desc.h), all of which are locked meanwhile. What is
+ * different is that a descriptor cannot be looked at under its lock: whether it is ready is asked of the kernel (weft__fd_cases_ask), beforehand and without locks. Under
+ * the locks it has only to be seen that no edge has come since. So the select goes round:
+ *
+ *     look at all, in a random order; the kernel is asked when the first descriptor's turn comes     a case can be done: done
+ *     with all locks: look again; an edge since the question: from the beginning                     nothing: park
+ *     woken by an edge: from the beginning, since edges are told for nothing or for another event    by anything else: done
+ *
+ * Whoever claims the wait and goes on without its having been served (an edge) may have kept a channel's partner from claiming it; the look that follows finds that
+ * partner's element, as after WEFT_AWAIT_AGAIN. A close ends the wait with WEFT_ECLOSED, for the number may mean another descriptor by now.
+ *
+ * Without a runtime (a plain thread) there is no poller: the kernel is asked again and again, the channels are waited for in between.
+ *
+ * Rejected: to trust the edge, and return without asking the kernel: the caller may be about to make a call that waits. */
+#include "chan/select.h"
+#include "io/op.h"
+#include "io/case.h"
+
+#include <weft/time.h>
+
+enum { ON_STACK = WEFT_MANY_ON_STACK };
+#define NONE WEFT_SELECT_NONE
+#define LOOK_AGAIN (INT32_MIN + 3) /* there was an edge */
+#define NAP_FIRST (1 * WEFT_MS)    /* between questions without a poller */
+#define NAP_MAX (16 * WEFT_MS)
+
+typedef struct {
+    weft__many many;
+    weft_case *cases;
+    uint32_t n, random;
+    weft__waiter *waiters; /* these three: by case */
+    weft__fd_case *fds;
+    uint16_t *turn; /* cases not looked at yet */
+} selection;
+
+static weft__desc *desc_of(selection *s, uint32_t i) {
+    return s->cases[i].op == WEFT_CASE_FD ? s->fds[i].f.d : NULL;
+}
+
+/* Nothing is to be waited for: it is disabled, or there is no poller. */
+static bool absent(selection *s, uint32_t i) {
+    return !s->cases[i].chan || (s->cases[i].op == WEFT_CASE_FD && !s->fds[i].f.d);
+}
+
+static weft__lock *lock_of(selection *s, uint32_t i) {
+    weft__desc *d = desc_of(s, i);
+    return d ? &d->lock : weft__case_lock(&s->cases[i], true);
+}
+
+/* ---- looking ---- */
+
+/* Without locks. */
+static int32_t try_channel(weft_case *k, uint32_t i) {
+    weft__slot *slot = weft__enter();
+    weft__block *wake = NULL;
+    int32_t r = weft__case_try(k, i, false, true, &wake);
+    if (wake) weft__resume(wake, slot);
+    if (slot) weft__leave();
+    return r;
+}
+
+/* With all locks: only whether there is something new. */
+static int32_t try_news(weft__fd_case *w) {
+    int news = w->f.d ? weft__fd_news(&w->f, w->seen) : 0;
+    return news == 0 ? NONE : news < 0 ? news : LOOK_AGAIN;
+}
+
+/* A case chosen at random of the first n that are left. */
+static uint32_t next_turn(selection *s, uint32_t n) {
+    uint32_t at = weft__random_below(&s->random, n), i = s->turn[at];
+    s->turn[at] = s->turn[n - 1];
+    return i;
+}
+static void all_turns(selection *s) {
+    for (uint32_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
+}
+
+/* The first case that can be done is done: its index, NONE, or an error. */
+static int32_t look(selection *s, bool once) {
+    bool asked = false;
+    int32_t r = NONE;
+    all_turns(s);
+    for (uint32_t n = s->n; n && r == NONE; n--) {
+        uint32_t i = next_turn(s, n);
+        if (!s->cases[i].chan) continue;
+        if (s->cases[i].op != WEFT_CASE_FD) {
+            r = try_channel(&s->cases[i], i);
+            continue;
+        }
+        int err = asked ? 0 : weft__fd_cases_ask(s->fds, s->n, once);
+        asked = true;
+        r = err ? err : s->fds[i].ready ? (int32_t)i : NONE;
+    }
+    return r;
+}
+
+/* ---- waiting ---- */
+
+static bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
+    selection *s = weft__container(m, selection, many);
+    (void)slot;
+    *result = NONE;
+    all_turns(s);
+    for (uint32_t n = s->n; n && *result == NONE; n--) {
+        uint32_t i = next_turn(s, n);
+        *result = s->cases[i].op != WEFT_CASE_FD ? weft__case_try(&s->cases[i], i, true, true, wake)
+                  : s->cases[i].chan             ? try_news(&s->fds[i])
+                                                 : NONE;
+    }
+    return *result != NONE;
+}
+
+static void queue_all(weft__many *m) {
+    selection *s = weft__container(m, selection, many);
+    for (uint32_t i = 0; i < s->n; i++) {
+        weft_case *k = &s->cases[i];
+        weft__desc *d = desc_of(s, i);
+        s->waiters[i] = (weft__waiter){.block = m->block, .elem = d ? NULL : k->elem, .index = i, .many = true};
+        if (!absent(s, i)) weft__queue_add(d ? &d->watchers : weft__case_queue(k, true), &s->waiters[i]);
+    }
+}
+
+static void withdraw_all(weft__many *m, int32_t result) {
+    selection *s = weft__container(m, selection, many);
+    uint32_t winner = weft__select_index(result);
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (absent(s, i) || i == winner) continue;
+        weft__lock_take(lock_of(s, i));
+        if (s->waiters[i].queue) weft__queue_remove(&s->waiters[i]);
+        weft__lock_leave(lock_of(s, i));
+    }
+}
+
+static const weft__many_kind kind = {WEFT_WAIT_SELECT, look_locked, queue_all, withdraw_all};
+
+/* One wait. What can be done was done: the result of a look; LOOK_AGAIN; an error. */
+static int32_t wait_once(selection *s, weft_deadline deadline) {
+    weft__slot *slot = weft__enter();
+    uint32_t n = 0;
+    int result;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!absent(s, i)) s->many.order[n++] = lock_of(s, i);
+    s->many.block = weft__me();
+    weft__many_sort(&s->many, n);
+    (void)weft__many_wait(&s->many, kind, deadline, &result, &slot);
+    if (slot) weft__leave();
+    return result >= 0 && s->cases[weft__select_index(result)].op == WEFT_CASE_FD ? LOOK_AGAIN : result;
+}
+
+/* The same without a poller, for a while. */
+static WEFT_COLD int32_t wait_outside(selection *s, int64_t nap, weft_deadline deadline) {
+    weft_deadline next = weft_after(nap);
+    bool last = deadline.ns && deadline.ns <= next.ns;
+    int32_t r = wait_once(s, last ? deadline : next);
+    return r == WEFT_ETIMEDOUT && !last ? LOOK_AGAIN : r;
+}
+
+/* ---- the select ---- */
+
+static int open_all(selection *s) {
+    weft__block *b = weft__me();
+    for (uint32_t i = 0; i < s->n; i++) {
+        weft_case *k = &s->cases[i];
+        s->fds[i] = (weft__fd_case){.events = 0};
+        if (!k->chan) continue;
+        if (k->op < WEFT_CASE_RECV || k->op > WEFT_CASE_FD) return WEFT_EINVAL;
+        if (k->op == WEFT_CASE_TASK && b->home == &k->task->scope) return WEFT_EDEADLOCK;
+        int err = k->op == WEFT_CASE_FD ? weft__fd_case_open(&s->fds[i], k->fd, k->events) : 0;
+        if (err) return err;
+    }
+    return 0;
+}
+
+/* Somebody tells of edges of every descriptor that is waited for. */
+static bool has_poller(selection *s) {
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->cases[i].chan && absent(s, i)) return false;
+    return true;
+}
+
+static uint32_t some_random(void) {
+    weft__slot *slot = weft__enter();
+    uint32_t r = weft__random(weft__select_random(slot));
+    if (slot) weft__leave();
+    return r;
+}
+
+static int32_t select_one(selection *s, weft_deadline deadline) {
+    int64_t nap = NAP_FIRST;
+    s->random = some_random();
+    int err = weft__fd_begin();
+    if (!err) err = open_all(s);
+    if (err) return err;
+    for (;;) {
+        int32_t r = look(s, weft__once(deadline));
+        if (r != NONE) return r;
+        r = has_poller(s) ? wait_once(s, deadline)
+                          : wait_outside(s, nap, deadline); /* the look may have found the runtime gone */
+        if (r != LOOK_AGAIN) return r;
+        if (nap < NAP_MAX) nap *= 2;
+    }
+}
+
+static int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
+    weft__waiter waiters[ON_STACK];
+    weft__lock *order[ON_STACK];
+    weft__fd_case fds[ON_STACK];
+    uint16_t turn[ON_STACK];
+    selection s = {.many = {.order = order}, .cases = cases, .n = (uint32_t)n, .waiters = waiters, .fds = fds, .turn = turn};
+    return select_one(&s, deadline);
+}
+
+static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
+    selection s = {.cases = cases, .n = (uint32_t)n};
+    char *memory = weft__calloc(n, sizeof *s.waiters + sizeof *s.fds + sizeof *s.many.order + sizeof *s.turn);
+    if (!memory) return WEFT_ENOMEM;
+    s.waiters = (weft__waiter *)(void *)memory;
+    s.fds = (weft__fd_case *)(void *)(s.waiters + n);
+    s.many.order = (weft__lock **)(void *)(s.fds + n);
+    s.turn = (uint16_t *)(void *)(s.many.order + n);
+    int32_t r = select_one(&s, deadline);
+    weft__free(memory);
+    return r;
+}
+
+int weft__select_fds(weft_case *cases, size_t n, weft_deadline deadline) {
+    int32_t r = n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
+    if (r < 0) return r;
+    uint32_t i = weft__select_index(r);
+    return cases[i].op == WEFT_CASE_FD ? (int)i : weft__select_outcome(cases, n, deadline, r, true);
+}

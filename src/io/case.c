@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#include "io/case.h"
+
+#include <poll.h>
+
+#include "os/socket.h"
+
+#include <weft/io.h>
+
+_Static_assert((int)WEFT_READABLE == (int)WEFT_READY_READ && (int)WEFT_WRITABLE == (int)WEFT_READY_WRITE,
+               "what is waited for is compared with what is known");
+
+int weft__fd_case_open(weft__fd_case *c, int fd, uintptr_t events) {
+    if (events & ~(uintptr_t)(WEFT_READABLE | WEFT_WRITABLE)) return WEFT_EINVAL;
+    c->events = (uint32_t)events;
+    return weft__fd_get(fd, &c->f);
+}
+
+typedef struct {
+    struct pollfd p[WEFT_FD_CASES_BATCH];
+    weft__fd_case *who[WEFT_FD_CASES_BATCH];
+    unsigned n;
+} batch;
+
+static int ask(batch *b) {
+    int err = b->n ? weft__desc_os_poll_all(b->p, b->n) : 0;
+    for (unsigned i = 0; i < b->n && !err; i++) {
+        if (!weft__fd_valid(&b->who[i]->f))
+            err = WEFT_ECLOSED; /* the answer may be about another one */
+        else if (b->p[i].revents & POLLNVAL)
+            err = -EBADF; /* closed behind our back */
+        b->who[i]->ready = b->p[i].revents != 0;
+    }
+    b->n = 0;
+    return err;
+}
+
+static void add(batch *b, weft__fd_case *c) {
+    short events = c->events & WEFT_READABLE ? POLLIN | POLLRDHUP : 0;
+    if (c->events & WEFT_WRITABLE) events |= POLLOUT;
+    b->p[b->n] = (struct pollfd){.fd = c->f.fd, .events = events};
+    b->who[b->n++] = c;
+}
+
+int weft__fd_cases_ask(weft__fd_case *c, size_t n, bool once) {
+    batch b = {.n = 0};
+    int err = 0;
+    for (weft__fd_case *end = c + n; c < end && !err; c++) {
+        if (!c->events) continue;
+        c->ready = false;
+        if ((err = weft__fd_renew(&c->f))) break;
+        c->seen = weft__fd_state(&c->f);
+        if (!once && !(c->seen & (c->events | WEFT_READY_END))) continue; /* an edge will tell */
+        add(&b, c);
+        if (b.n == WEFT_FD_CASES_BATCH) err = ask(&b);
+    }
+    return err ? err : ask(&b);
+}
