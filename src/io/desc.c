@@ -275,12 +275,12 @@ static void tell(const weft__edge *e, weft__queue *woken) {
     weft__lock_leave(&d->lock);
 }
 
-/* Who has waited for long is in no cache, nor is the entry of its page: they are fetched all at once, not one after the other, with the frames around
- * the waiter, which the task goes on with. Nobody is kept from changing the queue meanwhile: a fetch of a wrong address does nothing. */
-static WEFT_NO_TSAN void fetch(const weft__edge *edges, int n) {
+/* Who has waited for long is in no cache, nor is the entry of its page: they are fetched all at once, not one after the other, with the frames that the task
+ * goes on with. It may be another one by now, or none: a fetch of a wrong address does nothing. */
+static void fetch(const weft__edge *edges, int n) {
     for (int i = 0; i < n; i++) {
         weft__desc *d = find((int)(uint32_t)edges[i].key);
-        char *x = d ? (char *)d->side[WEFT_SIDE_READ].waiting.head : NULL;
+        char *x = d ? weft__load(&d->frames, relaxed) : NULL; /* a hint, from park */
         for (int at = -FRAMES_BELOW; x && at < FRAMES_ABOVE; at += WEFT_LINE) __builtin_prefetch(x + at, 1);
     }
 }
@@ -357,6 +357,7 @@ static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadli
             weft__waiter x = {.block = b, .elem = turn ? (void *)f : NULL};
             b->waiter = &x;
             weft__queue_add(queue_of(d, what), &x);
+            if (turn) weft__store(&d->frames, (char *)&x, relaxed); /* a hint, for fetch */
             parked = true;
             s = weft__wait_single(b, s, deadline, what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ,
                                   &d->lock);
