@@ -112,6 +112,10 @@ class Builder:
     def uv(self):
         return self.compile("uvbench", self.cc, [self.peer("libuv", "uvbench.c")], ["-O2", "-w"], ["-luv", "-lpthread"])
 
+    def client(self):
+        """The load for the network rows."""
+        return self.compile("turns", self.cc, [self.peer("client", "turns.c")], ["-O2"], [])
+
     def raw(self):
         return self.compile("rawbench", self.cc, [self.peer("raw", "rawbench.c")], ["-O2", "-w"], ["-lpthread"])
 

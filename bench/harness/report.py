@@ -21,6 +21,12 @@ class Figures:
             why = result.status if result.status != "ok" else f"no line {line} in its output"
             self.failed[(row.name, side)] = why
 
+    def add_all(self, row, side, line, result):
+        """The same for a run that prints several figures for a line, "N.line", in turn with those of the other sides."""
+        several = [f"{i}.{line}" for i in range(len(result.lines)) if f"{i}.{line}" in result.lines]
+        for name in several or [line]:
+            self.add(row, side, name, result)
+
     def values(self, row_name, side):
         return [v for v, _, _ in self.samples.get((row_name, side), [])]
 
@@ -40,6 +46,12 @@ class Figures:
         return statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
 
 
+    def paired_ratio(self, row_name, side):
+        """The median of the ratios of figures that were measured next to each other."""
+        pairs = [(a, b) for a, b in zip(self.values(row_name, "weft"), self.values(row_name, side)) if b]
+        return statistics.median(a / b for a, b in pairs) if pairs else None
+
+
 class Goal:
     def __init__(self, row, rule, of, limit):
         self.row, self.rule, self.of, self.limit = row, rule, of, float(limit)
@@ -50,6 +62,11 @@ class Goal:
             return fig.ratio(self.row, self.of)
         if self.rule == "median":
             return fig.median_ratio(self.row, self.of)
+        if self.rule == "paired":
+            return fig.paired_ratio(self.row, self.of)
+        if self.rule == "middle":
+            ours = fig.values(self.row, "weft")
+            return statistics.median(ours) if ours else None
         if self.rule == "best":
             return fig.best(self.row)
         if self.rule == "max":
@@ -70,6 +87,8 @@ class Goal:
         wish = {
             "ratio": f"≤{self.limit:g}×{TITLES.get(self.of, self.of)}",
             "median": f"median ≤{self.limit:g}×{TITLES.get(self.of, self.of)}'s",
+            "paired": f"≤{self.limit:g}×{TITLES.get(self.of, self.of)} in turn",
+            "middle": f"median ≤{self.limit:g}",
             "best": f"best ≤{self.limit:g}",
             "max": f"≤{self.limit:g}",
             "faster": f"≥{self.limit:g}× faster than {self.of}",
@@ -85,7 +104,7 @@ def read_goals(path):
         for n, line in enumerate(f, 1):
             if line.strip() and not line.startswith("#"):
                 parts = line.rstrip("\n").split("\t")
-                if len(parts) != 4 or parts[1] not in ("ratio", "median", "best", "max", "faster", "flat"):
+                if len(parts) != 4 or parts[1] not in ("ratio", "median", "paired", "best", "middle", "max", "faster", "flat"):
                     raise SystemExit(f"{path}:{n}: row, rule, of, limit expected")
                 goals.append(Goal(*parts))
     return goals

@@ -27,6 +27,19 @@ class Row:
         self.runs = {side: (run + ({},))[:3] for side, run in runs.items()}
 
 
+class NetRow(Row):
+    """A row of servers under load. All sides are there at once and get the load by turns (net.py); `load` is what the client is told, `line` what it
+    prints. Rows with the same load share a run."""
+
+    def __init__(self, name, unit, load, line, server, workers=1, sides=("weft", "raw", "tokio", "go")):
+        self.commands = dict(weft=f"{server} {workers} PORT", raw=f"{server} PORT", tokio=f"{server} 127.0.0.1:PORT 0", go=f"{server} 127.0.0.1:PORT")
+        super().__init__(name, 1, unit, **{side: cmd(self.commands[side], line) for side in SIDES if side in sides})
+        self.load = tuple(load.split())
+        self.line = line
+        self.server = server
+        self.pinned = workers == 1
+
+
 def cmd(args, line, **env):
     return (tuple(args.split()), line, env)
 
@@ -133,6 +146,22 @@ def _rows():
             yield Row(f"{who}_latency_{p}", 2, "ns", weft=cmd("high_latency 2", f"{who}_latency_{p}"))
     for who in ("low", "normal"):
         yield Row(f"{who}_gap", 2, "ms", weft=cmd("low_gap 2", f"{who}_gap"))
+    yield from _net_rows()
+
+
+def _net_rows():
+    for name, server, conns in (("tcp_echo_64", "echo", 64), ("tcp_echo_1000", "echo", 1000), ("http_hello", "hello", 64)):
+        for line in ("cpu", "wall"):
+            yield NetRow(f"{name}_{line}", "us", f"{server} {conns} 100 5", line, server)
+    latencies = ("p50", "p99", "p999")
+    yield NetRow("c10k_rss", "MiB", "rate 10000 500 2 5000", "rss", "echo")
+    yield NetRow("c10k_stack_used", "bytes", "rate 10000 500 2 5000", "stack_used", "echo", sides=("weft",))
+    for line in latencies:
+        yield NetRow(f"c10k_{line}", "us", "rate 10000 500 2 5000", line, "echo")
+    for line, unit in (("open", "ms"), ("rss", "MiB")):
+        yield NetRow(f"conns50k_{line}", unit, "open 50000", line, "echo", sides=("weft", "raw"))
+    for line in latencies:
+        yield NetRow(f"beside_hogs_{line}", "us", "rate 64 1000 2 1000", line, "echo_hogs", workers=2, sides=("weft", "raw"))
 
 
 ROWS = list(_rows())

@@ -39,6 +39,7 @@ static const struct {
     {"high_latency", wb_high_latency, "from a timer to a task of high, and of normal priority, under full load"},
     {"low_gap", wb_low_gap, "longest time that a task of low, and of normal priority does not run, under full load"},
     {"echo", wb_echo, "a TCP echo server at port ARG, a task for each connection; until it is killed"},
+    {"echo_hogs", wb_echo_hogs, "the same beside two tasks that compute without end"},
     {"hello", wb_hello, "the same for HTTP requests"},
     {"wake", wb_wake, "latency from a plain thread to a parked task"},
 };

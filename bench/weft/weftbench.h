@@ -49,7 +49,7 @@ wb_fn wb_mem, wb_timers, wb_timer_cancel, wb_sleep, wb_idle, wb_wake, wb_block10
 /* away.c */
 wb_fn wb_hogs, wb_usleep, wb_usleep_annotated, wb_pool1000, wb_annotated1000, wb_block_pair, wb_bind, wb_compute;
 /* net.c */
-wb_fn wb_echo, wb_hello;
+wb_fn wb_echo, wb_echo_hogs, wb_hello;
 /* prio.c */
 wb_fn wb_high_latency, wb_low_gap;
 

@@ -11,9 +11,11 @@
 #include "time/clock.h"
 
 enum {
-    CHUNK = 512,       /* descriptors that get memory at once */
-    CHUNKS = 8192,     /* 4M descriptors: four times what Linux allows a process unless told otherwise */
-    OPERATION_COST = 8 /* of the slot's budget: a system call takes as long as some tens of channel operations */
+    CHUNK = 512,        /* descriptors that get memory at once */
+    CHUNKS = 8192,      /* 4M descriptors: four times what Linux allows a process unless told otherwise */
+    OPERATION_COST = 8, /* of the slot's budget: a system call takes as long as some tens of channel operations */
+    FRAMES_BELOW = 128, /* bytes of stack between the switch and the waiter, */
+    FRAMES_ABOVE = 448  /* and from there to the caller of an operation on a connection */
 };
 
 static struct {
@@ -150,6 +152,8 @@ static int evict(weft__queue *q, int32_t result, weft__queue *out) {
     for (weft__waiter *x; (x = weft__queue_claim(q));) {
         x->block->result = x->many && !result ? (int32_t)x->index : result; /* after an edge a select looks for itself */
         if (x->elem) holders++;
+        __builtin_prefetch(x->elem); /* it goes on with these soon */
+        __builtin_prefetch(x->block + 1);
         weft__queue_add(out, x);
     }
     return holders;
@@ -307,7 +311,18 @@ static void tell(const weft__edge *e, weft__queue *woken) {
     weft__lock_leave(&d->lock);
 }
 
+/* Who has waited for long is in no cache, nor is the entry of its page: they are fetched all at once, not one after the other, with the frames that the task
+ * goes on with. It may be another one by now, or none: a fetch of a wrong address does nothing. */
+static void fetch(const weft__edge *edges, int n) {
+    for (int i = 0; i < n; i++) {
+        weft__desc *d = find((int)(uint32_t)edges[i].key);
+        char *x = d ? weft__load(&d->frames, relaxed) : NULL; /* a hint, from park */
+        for (int at = -FRAMES_BELOW; x && at < FRAMES_ABOVE; at += WEFT_LINE) __builtin_prefetch(x + at, 1);
+    }
+}
+
 void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
+    if (n > 1) fetch(edges, n);
     for (int i = 0; i < n; i++) {
         weft__queue woken = {NULL, NULL};
         tell(&edges[i], &woken);
@@ -379,9 +394,10 @@ static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadli
         r = need(f, what, seen);
         if (!r) r = weft__wait_check(&wait);
         if (!r) {
-            weft__waiter x = {.block = b, .elem = turn ? d : NULL};
+            weft__waiter x = {.block = b, .elem = turn ? (void *)f : NULL};
             b->waiter = &x;
             weft__queue_add(queue_of(d, what), &x);
+            if (turn) weft__store(&d->frames, (char *)&x, relaxed); /* a hint, for fetch */
             parked = true;
             s = weft__wait_single(b, s, deadline, what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ,
                                   &d->lock);

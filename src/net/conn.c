@@ -142,13 +142,13 @@ WEFT_INLINE ssize_t read_some(weft_conn *c, void *buf, size_t n, weft_deadline d
     return c->layer->read(c, buf, n, deadline, mine);
 }
 
-/* Into the operation, with the turn; out of it again. */
+/* Into the operation, with the turn; out of it again. (No hints at `err`: with them GCC took the common path for a seldom one.) */
 WEFT_INLINE int begin(weft_conn *c, int side, weft_deadline deadline) {
     int err = weft__fd_begin();
     if (unlikely(err)) return err;
     use(c);
     err = weft__turn_take(&c->f, side, deadline);
-    if (unlikely(err)) unuse(c);
+    if (err) unuse(c);
     return err;
 }
 WEFT_INLINE void finish(weft_conn *c, int side, bool mine) {
@@ -158,7 +158,7 @@ WEFT_INLINE void finish(weft_conn *c, int side, bool mine) {
 
 ssize_t weft_conn_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline) {
     int err = begin(c, WEFT_SIDE_READ, deadline);
-    if (unlikely(err)) return err;
+    if (err) return err;
     bool mine = true;
     ssize_t r = read_some(c, buf, n, deadline, &mine);
     finish(c, WEFT_SIDE_READ, mine);
@@ -251,7 +251,7 @@ static ssize_t write_all(weft_conn *c, struct iovec *v, int left, weft_deadline 
 
 static ssize_t write_pieces(weft_conn *c, struct iovec *v, int n, bool all, weft_deadline deadline) {
     int err = begin(c, WEFT_SIDE_WRITE, deadline);
-    if (unlikely(err)) return err;
+    if (err) return err;
     bool mine = true;
     ssize_t r = WEFT_EBROKEN;
     if (likely(!weft__load(&c->broken, relaxed))) /* under the turn */

@@ -31,8 +31,10 @@ typedef struct weft__edge {
     uint32_t ready; /* WEFT_READY_… */
 } weft__edge;
 
-enum { WEFT_EDGES = 128 }; /* told at once: more than that would keep timers and other tasks waiting */
-#define WEFT_POLL_NOW 1    /* a moment that has passed: do not wait */
+/* Told at once. Between the edge and its task's run the system calls of the others come, each of which puts some hundred lines and some ten pages into
+ * the caches: with 128 of them nothing of the task was left there (ADR 021). */
+enum { WEFT_EDGES = 16 };
+#define WEFT_POLL_NOW 1 /* a moment that has passed: do not wait */
 
 typedef struct weft__poller weft__poller;
 typedef struct weft__backend {

@@ -17,6 +17,7 @@ enum {
     STALE_FACTOR = 4,     /* a ring is behind if more waits than 4 times what was done between the looks */
     MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
+    LOOKS = 8,            /* at the poller, in passing */
 };
 #define NAP_YOUNG (100 * WEFT_US)
 #define NAP_HELD WEFT_MS
@@ -30,7 +31,7 @@ typedef struct {
     uint64_t oldest_id;
 } view;
 
-static void look(weft__slot *v, view *x) {
+static void view_of(weft__slot *v, view *x) {
     x->head = weft__load(&v->head, acquire); /* a hint; the stealing CAS decides */
     x->tail = weft__load(&v->tail, acquire);
     x->top = weft__load(&v->top, acquire);
@@ -58,11 +59,11 @@ static bool fresh_waits(const view *a, const view *b) {
 
 static weft__work steal_from(weft__slot *s, weft__slot *v, bool *young) {
     view a, b;
-    look(v, &a);
+    view_of(v, &a);
     bool ring = a.head != a.tail, fresh = (int32_t)(a.bottom - a.top) > 0;
     if (!ring && !fresh && !a.next) return 0;
     for (int i = 0; i < LOOK_AGAIN && weft__rt.search > 0; i++) weft__cpu_relax(); /* not in strict zero-spin mode */
-    look(v, &b);
+    view_of(v, &b);
     if (ring_waits(&a, &b)) {
         weft__task *t = weft__ring_steal(s, v);
         if (t) return weft__work_task(t);
@@ -126,6 +127,26 @@ static bool run_timers_of_others(weft__slot *s) {
     return fired > 0;
 }
 
+/* ---- descriptors ----
+ *
+ * With nothing else to do a slot looks at a few of those that are ready (WEFT_EDGES), runs these, and looks again. One that is never without work
+ * looks in passing, when all that was in its ring at the last look has had its turn: earlier, what is ready would only wait in the ring instead of
+ * in the poller. (Measured with 1,000 echo connections: the ring ran over, and what ran was in no cache any more.) Then it takes as many as may be
+ * ready: a round of the others goes by before it looks again. */
+
+static int look(weft__slot *s, int times) {
+    int told = 0, n = WEFT_EDGES;
+    for (int i = 0; i < times && n == WEFT_EDGES; i++) told += n = weft__poll_now(s);
+    s->look_head = weft__load(&s->head, relaxed); /* a hint: thieves advance it */
+    s->look_count = weft__load(&s->tail, relaxed) - s->look_head;
+    return told;
+}
+
+static bool look_due(weft__slot *s) {
+    if (weft__load(&s->head, relaxed) - s->look_head < s->look_count) return false; /* as above */
+    return weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY);
+}
+
 /* ---- the order of looking ---- */
 
 /* Every WEFT_GLOBAL_EVERY rounds the queues that local work would starve come first: the global started tasks, and at every
@@ -151,7 +172,7 @@ static bool own_stack_wanted(weft__slot *s) {
     bool due = s->fair % WEFT_FRESH_EVERY == 0 || weft__load(&weft__rt.started.count, relaxed); /* a hint */
     if (weft__load(&weft__rt.wanting, relaxed) || weft__lane_waits(WEFT_LANE_LOW)) due = true;  /* hints */
     if (!due && timer != INT64_MAX) due = timer <= weft__clock_now();
-    if (!due && weft__load(&weft__polling, relaxed)) due = weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY); /* hints */
+    if (!due && weft__load(&weft__polling, relaxed)) due = look_due(s); /* a hint */
     if (due) return true;
     s->fair++;
     weft__rounds_begin(s);
@@ -178,9 +199,8 @@ static weft__work local(weft__slot *s) {
     run_timers(s);
     /* Counted across visits: timers that are always due must not starve the global queues. The pick below must not be the one that ends
      * the rounds: it would give up, and the slot would be given up with what is in `next`. */
-    bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0; /* the owner's own */
-    if (fair && unlikely(weft__load(&weft__polling, relaxed)) && weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY))
-        weft__poll_now(s);
+    bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0;             /* the owner's own */
+    if (fair && unlikely(weft__load(&weft__polling, relaxed)) && look_due(s)) look(s, LOOKS); /* a hint */
     if (fair)
         weft__rounds_begin(s);
     else
@@ -274,8 +294,7 @@ weft__work weft__find_work(weft__worker *w) {
         if (unlikely(weft__load(&weft__rt.wanting, relaxed)) && !(s = weft__slot_yield(w, s))) continue; /* a hint */
         weft__work k = local(s);
         if (k) return found(w, s, k);
-        if (weft__load(&weft__polling, relaxed) && weft__poll_now(s))
-            continue; /* set by whoever opened it, who then wakes somebody */
+        if (weft__load(&weft__polling, relaxed) && look(s, 1)) continue; /* set by whoever opened it, who then wakes somebody */
         if (weft__rt.many) {
             bool young = false;
             if (run_timers_of_others(s)) continue;

@@ -137,6 +137,20 @@ static void serve(int port, int http) {
     }
 }
 
+static void *hog(void *p) {
+    for (volatile int on = 1; on;) {
+    }
+    return p;
+}
+
+static void serve_beside_hogs(int port) {
+    for (int i = 0; i < 2; i++) {
+        pthread_t t;
+        if (pthread_create(&t, NULL, hog, NULL)) abort();
+    }
+    serve(port, 0);
+}
+
 int main(int argc, char **argv) {
     const char *b = argc > 1 ? argv[1] : "";
     if (!strcmp(b, "wake")) {
@@ -146,6 +160,8 @@ int main(int argc, char **argv) {
         b_pthread();
     else if (!strcmp(b, "echo"))
         serve(atoi(argv[2]), 0);
+    else if (!strcmp(b, "echo_hogs"))
+        serve_beside_hogs(atoi(argv[2]));
     else if (!strcmp(b, "hello"))
         serve(atoi(argv[2]), 1);
     else
