@@ -148,7 +148,7 @@ void weft__worker_request(weft__worker *w) {
     weft__lock_leave(&requester);
 }
 
-int weft__slots_take(weft__slot **s, int n) {
+int weft__slots_seize(weft__slot **s, int n) {
     weft__worker *w[WEFT_TAKE_MAX];
     int asked = 0, taken = 0;
     weft__lock_take(&requester);
@@ -160,6 +160,11 @@ int weft__slots_take(weft__slot **s, int n) {
     for (int i = 0; i < asked; i++)
         if (commit(s[i], w[i])) s[taken++] = s[i];
     weft__lock_leave(&requester);
+    return taken;
+}
+
+int weft__slots_take(weft__slot **s, int n) {
+    int taken = weft__slots_seize(s, n);
     for (int i = 0; i < taken; i++) weft__idle_slot_give(s[i]);
     return taken;
 }
