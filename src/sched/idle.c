@@ -222,6 +222,13 @@ static void start_spare(void) {
     if (weft__worker_start(NULL, false) < 0) not_started(NULL, false);
 }
 
+void weft__idle_left(void) {
+    weft__lock_take(&idle.lock);
+    bool spare = unwatched();
+    weft__lock_leave(&idle.lock);
+    if (spare) start_spare();
+}
+
 /* Out of a deep sleep of all: the sentry has to nap from now on. Whom to kick, after the lock is left; under the lock. */
 static weft__worker *undeep(weft__worker *awake) {
     weft__worker *w = idle.deep && idle.sentry != awake ? idle.sentry : NULL;

@@ -88,10 +88,10 @@ struct weft__task {
     uint64_t id;
     void *site;
     weft__extra *extra;
-    void *timer_fn;  /* a timer's function that this task calls, which must not wait; NULL: none */
-    uint32_t locks;  /* found free since it last stepped back (sync.h); its own. The first value does not matter */
-    uint32_t pins;   /* weft_pin without weft_unpin: it runs on pinned_to only */
-    uint32_t blocks; /* weft_block_enter without weft_block_exit */
+    void *timer_fn;          /* a timer's function that this task calls, which must not wait; NULL: none */
+    uint32_t locks;          /* found free since it last stepped back (sync.h); its own. The first value does not matter */
+    uint32_t pins;           /* weft_pin without weft_unpin: it runs on pinned_to only */
+    _Atomic uint32_t blocks; /* weft_block_enter without weft_block_exit; its own, and read by the watch as a hint */
     weft__worker *pinned_to;
     weft__worker *bound; /* weft_bind: its own thread, which is pinned_to too; NULL: it has none */
     uint32_t binds;      /* weft_bind without weft_unbind */
@@ -176,10 +176,9 @@ struct weft__slot {
 };
 
 struct weft__worker {
-    _Atomic uint32_t in_rt;         /* written by its own thread; read by whoever wants its slot */
-    _Atomic uintptr_t gate;         /* its slot, and whether somebody wants it (handoff.h) */
-    _Atomic(weft__task *) blocking; /* the task that said so is in a call that blocks; its own thread, and the watch */
-    _Atomic(weft__task *) cur;      /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
+    _Atomic uint32_t in_rt;    /* written by its own thread; read by whoever wants its slot */
+    _Atomic uintptr_t gate;    /* its slot, and whether somebody wants it (handoff.h) */
+    _Atomic(weft__task *) cur; /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
     weft__post *post;
     void *post_arg;
     void *sp; /* its own stack, while it runs a task */
@@ -204,6 +203,7 @@ struct weft__worker {
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */
+    _Atomic uint32_t left;   /* futex: 1, somebody else's thread serves no more, and the runtime may end */
     _Atomic uint32_t polls;  /* 1: it sleeps in the poller; its own, read by whoever kicks it */
     bool listens;            /* it is about to; its own */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
