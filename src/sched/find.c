@@ -181,6 +181,7 @@ static weft__work local(weft__slot *s) {
     bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0; /* the owner's own */
     if (fair && unlikely(weft__load(&weft__polling, relaxed)) && weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY))
         weft__poll_now(s);
+    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) weft__idle_mend(false); /* a hint */
     if (fair)
         weft__rounds_begin(s);
     else

@@ -108,6 +108,7 @@ static void worker_push(weft__worker *w) {
     if (w->own_thread) return;
     idle.sleeping++;
     idle.starting = false;
+    weft__store(&weft__rt.thin, false, relaxed); /* a hint outside the lock */
 }
 
 static void want(weft__worker *w, bool on) {
@@ -214,6 +215,7 @@ static void not_started(weft__slot *s, bool searching) {
     if (searching) weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     idle.retry = weft__os_now() + RETRY;
     idle.starting = false;
+    weft__store(&weft__rt.thin, idle.sleeping == 0, relaxed); /* as in worker_push */
     weft__lock_leave(&idle.lock);
     if (heir) give(heir, s, false);
 }
@@ -222,8 +224,9 @@ static void start_spare(void) {
     if (weft__worker_start(NULL, false) < 0) not_started(NULL, false);
 }
 
-void weft__idle_left(void) {
+void weft__idle_mend(bool now) {
     weft__lock_take(&idle.lock);
+    if (now) idle.retry = 0;
     bool spare = unwatched();
     weft__lock_leave(&idle.lock);
     if (spare) start_spare();
@@ -302,6 +305,8 @@ void weft__work_injected(void) {
     weft__worker *w = weft__load(&weft__rt.napper, acquire); /* workers are never freed while the runtime runs */
     if (w)
         weft__worker_kick(w);
+    else if (unlikely(weft__load(&weft__rt.thin, relaxed)))
+        weft__idle_mend(true); /* nobody watches, and all who have slots may be away: it is tried again at once */
     else if (weft__watch_wanted())
         kick_sentry();
 }

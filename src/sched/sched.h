@@ -269,9 +269,10 @@ struct weft__rt {
     _Atomic bool stopping;
     _Atomic uint32_t phase; /* runtime.c; futex */
 
-    WEFT_ALIGNED _Atomic int32_t idle;     /* slots nobody holds; written under the idle lock */
-    _Atomic int32_t searching;             /* workers that look for work: 0 or 1 */
-    _Atomic(weft__worker *) napper;        /* one that naps with its slot; a hint */
+    WEFT_ALIGNED _Atomic int32_t idle; /* slots nobody holds; written under the idle lock */
+    _Atomic int32_t searching;         /* workers that look for work: 0 or 1 */
+    _Atomic(weft__worker *) napper;    /* one that naps with its slot; a hint */
+    _Atomic bool thin; /* a thread could not be started, and nobody sleeps since; a hint, written under the idle lock */
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */

@@ -206,7 +206,7 @@ bool weft__worker_serve(weft__worker *w) {
     bool stopping = weft__load(&weft__rt.stopping, acquire); /* then it is weft__workers_stop's */
     if (!stopping) strike(w);
     weft__lock_leave(&workers.lock);
-    if (!stopping) weft__idle_left(); /* now that there may be one more */
+    if (!stopping) weft__idle_mend(true); /* there may be one more now */
     weft__foreign_leave();
     if (!stopping) return true;
     weft__store(&w->left, 1, release);     /* pairs with the acquire in wait_for */

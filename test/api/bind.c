@@ -292,7 +292,7 @@ static int wait_for_bound(void *arg) {
     (void)arg;
     for (int i = 0; i < 20; i++) {
         weft_scope_begin(&s, NULL);
-        CHECK_EQ(weft_spawn(&s, end_bound, NULL), 0);
+        CHECK_EQ(weft_spawn_opts(&s, end_bound, NULL, &(weft_task_opts){.name = "not run inside"}), 0);
         CHECK_EQ(weft_scope_end(&s), 0);
         CHECK_EQ(*local(), 0);
     }
