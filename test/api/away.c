@@ -212,9 +212,9 @@ static pthread_key_t key;
 static void at_thread_end(void *arg) {
     weft_stats st;
     (void)arg;
-    usleep(2000); /* others start threads meanwhile */
-    weft_stats_get(&st);
     atomic_fetch_add(&passed, 1);
+    usleep(5000); /* others start threads meanwhile */
+    weft_stats_get(&st);
 }
 
 static int mark_thread(void *arg) {
@@ -243,7 +243,8 @@ TEST(away, destructors_of_threads_that_retire_may_use_the_runtime) {
     CHECK_EQ(weft_start(&(weft_config){.workers = 2}), 0);
     for (int i = 0; i < 3; i++) {
         CHECK_EQ(weft_block_on(mark_many, fd), 0);
-        thread_wait(&passed, 5 * (i + 1)); /* some have retired, and the next round starts others in their place */
+        int before = atomic_load(&passed);
+        thread_wait(&passed, before + 1); /* one is about to end, and the next round starts others in its place */
     }
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     close(fd[0]);
