@@ -56,7 +56,8 @@ static weft__slot *lost(weft__worker *w) {
 weft__slot *weft__enter_slow(void) {
     weft__worker *w = weft__self();
     if (w == &weft__nobody) {
-        if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
+        if (unlikely(weft__load(&weft__forked, acquire)))
+            weft__after_fork(); /* pairs with the release there: another thread may have been first */
         return NULL;
     }
     if (w == &weft__orphan)

@@ -28,7 +28,8 @@ static struct {
 static inline bool take_a_slot(uint64_t *rnd) {
     bool took = false;
     atomic_fetch_add(&taker.tried, 1);
-    weft__foreign_enter(); /* the slots stay meanwhile */
+    (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
+    weft__foreign_enter();       /* the slots stay meanwhile */
     int phase = weft__runtime_phase();
     if (phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING) {
         weft__slot *s = &weft__rt.slot[test_below(rnd, (uint64_t)weft__rt.slots)];
