@@ -151,7 +151,7 @@ struct weft__slot {
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
     _Atomic uint64_t taken, given;  /* stacks, for tasks; for the stats */
     _Atomic int64_t now;            /* the clock when it was last looked at */
-    _Atomic uint64_t steals, wakes, sleeps;
+    _Atomic uint64_t steals, wakes, sleeps, overflows;
     int index;         /* fixed */
     weft__place place; /* with WEFT_PIN_WORKERS; fixed */
     weft__worker
