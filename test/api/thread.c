@@ -119,6 +119,24 @@ static int cancel_join(void *arg) {
 
 TEST(thread, a_join_ends_with_its_scope) { run_each(cancel_join); }
 
+static int join_it(void *arg) { return weft_thread_join(arg, NULL, WEFT_FOREVER); }
+
+/* Two wait for the same end. */
+static int join_twice(void *arg) {
+    weft_thread *t;
+    weft_scope s;
+    (void)arg;
+    atomic_store(&flag, 0);
+    CHECK_EQ(weft_thread_start(&t, wait_and_return, NULL, NULL), 0);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_spawn(&s, join_it, t), 0);
+    for (int i = 0; i < 20; i++) weft_yield();
+    atomic_store(&flag, 1);
+    return weft_scope_end(&s);
+}
+static int run_join_twice(void *arg) { return weft_run(join_twice, arg, &(weft_config){.workers = 1}); }
+TEST(thread, a_second_join_dies) { CHECK_DIES(run_join_twice, "a thread was joined twice"); }
+
 static int leave_open(void *arg) {
     static weft_scope s;
     weft_scope_begin(&s, NULL);
