@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Tests on CTest. Each file of test/{unit,api,stress,fault} is one program; each TEST(suite, name) in it is one CTest test
+# Tests on CTest. Each file of test/{unit,api,stress,fault,libs} is one program; each TEST(suite, name) in it is one CTest test
 # `suite.name`, run as a process of its own: test_<dir>_<file> suite.name.
 
 # A cross build's tests run in an emulator. The harness cannot tell, so it is told.
@@ -75,14 +75,26 @@ elseif(weft_test_cxx)
   endif()
 endif()
 
-# test/api/lib_X.c tests the library X with tasks, and is told by WEFT_HAVE_LIB whether it is there.
+include(CheckCSourceCompiles)
+
+# test/{api,libs}/lib_X.c tests the library X with tasks, and is told by WEFT_HAVE_LIB whether it is there.
 function(weft_test_library target lib)
   set(headers_sqlite3 sqlite3.h)
   set(headers_z zlib.h)
+  set(headers_curl curl/curl.h)
+  set(headers_hiredis hiredis/hiredis.h)
+  set(headers_pq libpq-fe.h)
+  set(headers_openblas cblas.h)
   find_library(WEFT_LIB_${lib} ${lib})
-  find_path(WEFT_INCLUDE_${lib} ${headers_${lib}})
+  find_path(WEFT_INCLUDE_${lib} ${headers_${lib}} PATH_SUFFIXES postgresql openblas)
   if(WEFT_LIB_${lib} AND WEFT_INCLUDE_${lib} AND NOT CMAKE_CROSSCOMPILING)
+    set(CMAKE_REQUIRED_INCLUDES ${WEFT_INCLUDE_${lib}})
+    set(CMAKE_REQUIRED_LIBRARIES ${WEFT_LIB_${lib}})
+    check_c_source_compiles("#include <${headers_${lib}}>\nint main(void) { return 0; }" WEFT_HAVE_${lib}) # musl has not what glibc has
+  endif()
+  if(WEFT_HAVE_${lib})
     target_compile_definitions(${target} PRIVATE WEFT_HAVE_LIB)
+    target_include_directories(${target} PRIVATE ${WEFT_INCLUDE_${lib}})
     target_link_libraries(${target} PRIVATE ${WEFT_LIB_${lib}})
   else()
     message(STATUS "weft: no ${lib}, its test is left out")
@@ -94,7 +106,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/test/harness.c)
   target_include_directories(weft_harness PUBLIC ${PROJECT_SOURCE_DIR}/test ${PROJECT_SOURCE_DIR}/src)
   set_target_properties(weft_harness PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   target_link_libraries(weft_harness PUBLIC weft_static weft_flags m ${CMAKE_DL_LIBS})
-  foreach(label unit api stress fault)
+  foreach(label unit api stress fault libs)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/${label}/*.c)
     foreach(source IN LISTS sources weft_test_cxx)
       if(NOT source MATCHES "/test/${label}/")

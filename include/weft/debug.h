@@ -18,6 +18,7 @@ typedef struct weft_stats {
     uint64_t steals;         /* tasks taken from another slot */
     uint64_t wakes;          /* sleeping workers woken for work */
     uint64_t sleeps;         /* times a worker went to sleep */
+    uint64_t overflows;      /* times that a slot's queue was full, and half of it went to the queue of all */
     uint64_t takeovers;      /* slots taken from a worker that was away */
     uint64_t handoffs;       /* slots handed over at once, by weft_block_enter */
     uint64_t binds;          /* tasks that were given a thread of their own, so far */

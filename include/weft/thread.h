@@ -45,7 +45,8 @@ typedef struct weft_worker weft_worker;
  * are as many workers as there may be. WEFT_ENOMEM. */
 WEFT_API int weft_thread_attach(weft_worker **out);
 /* Lets it go, from any thread or task, once: weft_thread_attach returns as soon as the task that it runs calls the runtime. Its tasks go on
- * elsewhere; those that are pinned to it are waited for, until they are unpinned. Not after the runtime has stopped. */
+ * elsewhere; those that are pinned to it are waited for, until they are unpinned. A runtime that stops lets it go by itself: then,
+ * and until another is started, this does nothing. */
 WEFT_API void weft_worker_release(weft_worker *w);
 
 #ifdef __cplusplus

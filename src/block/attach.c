@@ -17,6 +17,11 @@ int weft_thread_attach(weft_worker **out) {
     return weft__worker_serve(w) ? 0 : WEFT_ETERMINATED;
 }
 
+/* A runtime that is about to end lets its workers go by itself. */
 void weft_worker_release(weft_worker *w) {
-    weft__worker_leave((weft__worker *)w);
+    (void)weft__runtime_phase(); /* as above */
+    weft__foreign_enter();
+    int phase = weft__runtime_phase();
+    if (phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING) weft__worker_leave((weft__worker *)w);
+    weft__foreign_leave();
 }

@@ -11,6 +11,8 @@
  *
  *  D1  count is the number of such workers, at most max; each has a task, is on the list, or on its way there.
  *  D2  A worker is on the list or given to a waiter only from its own stack.
+ *  D3  Nobody but the task runs on its thread: its children do not run inside it (inside_limit), and when it ends, who waits for that is made
+ *      ready like others and not gone on with there (its end is not plain).
  *
  * Rejected: pinning to an ordinary worker (others run there meanwhile); a thread that runs the task outside of all slots (then a thousand of
  * them would run at once). */
@@ -113,8 +115,10 @@ void weft__bind_free(weft__worker *w) {
 
 static void set_bound(weft__task *t, weft__worker *w) {
     t->bound = w;
-    weft__add(&own.tasks, w ? 1 : -1, relaxed); /* a counter */
-    weft__pin_set(t, t->pins);                  /* the kind of its block */
+    t->inside_limit = w ? (char *)UINTPTR_MAX : weft__stack_inside_limit(t->stack); /* D3 */
+    if (w && !t->extra) t->extra = &weft__extra_none;                               /* D3 */
+    weft__add(&own.tasks, w ? 1 : -1, relaxed);                                     /* a counter */
+    weft__pin_set(t, t->pins);                                                      /* the kind of its block */
 }
 
 /* Leaves this thread for where the task is to be now. */
@@ -150,9 +154,13 @@ static int bind(int cpu, weft_deadline deadline) {
     return err;
 }
 
+void weft__bind_back(uint32_t binds) {
+    while (weft__cur(weft__self())->binds > binds) weft_unbind();
+}
+
 /* A child that runs inside its opener borrows the opener's stack, so that is what it binds, until its own end. */
 static void back_to(void *binds) {
-    while (weft__cur(weft__self())->binds > (uint32_t)(uintptr_t)binds) weft_unbind();
+    weft__bind_back((uint32_t)(uintptr_t)binds);
 }
 
 int weft_bind(weft_deadline deadline) {

@@ -5,6 +5,8 @@
 
 #include "base/base.h"
 
+#include <weft/runtime.h>
+
 /* ---- pool.c ---- */
 
 /* With a runtime, and when it has ended: no call is under way, all threads end. */
@@ -26,5 +28,8 @@ int weft__bind_count(void);
 /* In the child of a fork. */
 void weft__bind_forget(void);
 void weft__threads_forget(void);
+
+/* Calls a function of the user's on a thread of ours (`where`, for people): a panic gives WEFT_EPANIC, a scope that is left open dies. */
+int weft__thread_call(weft_fn *fn, void *arg, const char *where);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls that are said to block: weft_block_enter, weft_block_exit.
  *
- * If somebody waits for the slot it is handed over at once. If nobody does, the slot is kept, and the worker notes that its task is in such a
- * call (`blocking`): then the watch need not find out whether the thread sleeps, and whoever makes work from outside wakes it. The
+ * If somebody waits for the slot it is handed over at once. If nobody does, the slot is kept, and the task's depth says that it is in such a
+ * call (`blocks`): then the watch need not find out whether the thread sleeps, and whoever makes work from outside wakes it. The
  * way back is an ordinary entry: if the slot is gone, another is taken, or the task queues up (handoff.c).
  *
- * A task may call the runtime in between, wait there and go on elsewhere. So the depth is the task's, and `blocking` names the task: it says
- * nothing while the worker runs another one. */
+ * A task may call the runtime in between, wait there and go on elsewhere. So the worker has no note of it. (It had one, which was left behind
+ * where the task had begun, and held for whoever ran there later on the same stack.) */
 #include "block/block.h"
 #include "sched/lane.h"
 #include "task/task.h"
@@ -44,14 +44,12 @@ static WEFT_NOINLINE void enter_slow(void) {
         if (t->b.linked == WEFT_LINK_NONE) weft__block_link(&t->b);
         t->b.linked |= WEFT_LINK_PINNED;
     }
-    if (t->blocks++ == 0) {
-        if (somebody_waits(s)) {
-            hand_over(w, s);
-            return;
-        }
-        weft__store(&w->blocking, t, relaxed); /* a hint for the watch */
-    }
-    weft__leave_on(w);
+    uint32_t depth = weft__load(&t->blocks, relaxed);
+    weft__store(&t->blocks, depth + 1, relaxed); /* a hint for the watch */
+    if (depth == 0 && somebody_waits(s))
+        hand_over(w, s);
+    else
+        weft__leave_on(w);
 }
 
 /* The common case written out: the first of them, and nobody waits. It makes no call that it comes back from. */
@@ -63,12 +61,11 @@ void weft_block_enter(void) {
         return;
     }
     weft__task *t = weft__cur(w);
-    if (unlikely(t->blocks || !(t->b.linked & WEFT_LINK_PINNED) || somebody_waits(s))) {
+    if (unlikely(weft__load(&t->blocks, relaxed) || !(t->b.linked & WEFT_LINK_PINNED) || somebody_waits(s))) {
         enter_slow();
         return;
     }
-    t->blocks = 1;
-    weft__store(&w->blocking, t, relaxed); /* as above */
+    weft__store(&t->blocks, 1, relaxed); /* as above */
     weft__leave_on(w);
 }
 
@@ -77,19 +74,19 @@ static WEFT_NOINLINE void exit_slow(void) {
     weft__slot *s = weft__enter_as(&w);
     if (!s) return;
     weft__task *t = weft__cur(w);
-    if (!t->blocks) weft__die("weft_block_exit: task %llu has not called weft_block_enter", (unsigned long long)t->id);
-    if (--t->blocks == 0) weft__store(&w->blocking, NULL, relaxed); /* as above */
+    uint32_t depth = weft__load(&t->blocks, relaxed);
+    if (!depth) weft__die("weft_block_exit: task %llu has not called weft_block_enter", (unsigned long long)t->id);
+    weft__store(&t->blocks, depth - 1, relaxed); /* as above */
     weft__leave_on(w);
 }
 
 void weft_block_exit(void) {
     weft__worker *w;
     weft__slot *s;
-    if (unlikely(!weft__enter_fast(&w, &s) || weft__cur(w)->blocks != 1)) {
+    if (unlikely(!weft__enter_fast(&w, &s) || weft__load(&weft__cur(w)->blocks, relaxed) != 1)) {
         exit_slow();
         return;
     }
-    weft__cur(w)->blocks = 0;
-    weft__store(&w->blocking, NULL, relaxed); /* as above */
+    weft__store(&weft__cur(w)->blocks, 0, relaxed); /* as above */
     weft__leave_on(w);
 }

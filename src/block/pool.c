@@ -9,8 +9,8 @@
  * takes a call and leaves others behind starts the next one before it begins: so the pool grows as fast as threads can be started, and
  * the callers do not pay for it. The thread that became idle first is the first whose time (weft_config.block_idle) is up, and ends.
  *
- *  B1  count is the number of threads alive or on their way, starting of them have not looked at the queue yet. Under the lock.
- *  B2  While a call is queued, a thread is on its way to look at the queue (starting, woken, or at the end of its own call), or count is at
+ *  B1  count is the number of threads alive or on their way, `coming` of them, new or woken, have not looked at the queue yet. Under the lock.
+ *  B2  While a call is queued, a thread is on its way to look at the queue (coming, or at the end of its own call), or count is at
  *      its maximum and every thread runs a call, at whose end it looks.
  *
  * Rejected: the call's record in memory of its own (an allocation that can fail, for nothing: the task waits anyway); a lock for each call. */
@@ -44,7 +44,7 @@ static struct {
     weft__queue calls;
     thread *idle;  /* the last to become so first */
     thread *ended; /* to be joined */
-    int count, starting, max;
+    int count, coming, max;
     int64_t patience; /* how long a thread stays idle */
     bool closing;
     _Atomic unsigned named; /* threads so far */
@@ -77,8 +77,8 @@ static void kick(thread *t) {
 
 /* A thread is to be started, after the lock is left: there are calls, and nobody comes to look at them (B2). */
 static bool too_few(void) {
-    if (pool.idle || pool.starting || pool.count >= pool.max) return false;
-    pool.starting++;
+    if (pool.idle || pool.coming || pool.count >= pool.max) return false;
+    pool.coming++;
     pool.count++;
     return true;
 }
@@ -87,6 +87,7 @@ static void call_idle(void) {
     thread *t = pool.idle;
     if (!t) return;
     idle_remove(t);
+    pool.coming++;
     kick(t);
 }
 
@@ -111,7 +112,7 @@ static void not_started(int err) {
     weft__queue failed = {NULL, NULL};
     weft__waiter *x;
     weft__lock_take(&pool.lock);
-    pool.starting--;
+    pool.coming--;
     pool.count--;
     while (!pool.count && (x = weft__queue_claim(&pool.calls))) weft__queue_add(&failed, x);
     weft__lock_leave(&pool.lock);
@@ -145,7 +146,13 @@ static void run(weft__waiter *x) {
     bool more = pool.calls.head && too_few();
     weft__lock_leave(&pool.lock);
     if (more) (void)start();
-    c->result = weft__contain(c->fn, c->arg);
+    uint32_t forks = weft__forks;
+    int result = weft__thread_call(c->fn, c->arg, "the blocking pool");
+    if (weft__forks != forks)
+        weft__die(
+            "a function on the blocking pool forked, and its child process returned from it: there it may only call exec, "
+            "_exit or exit.");
+    c->result = result;
     b->result = 0;
     weft__resume(b, NULL); /* the call is gone */
     weft__lock_take(&pool.lock);
@@ -162,6 +169,7 @@ static bool rest(thread *t) {
         weft__lock_take(&pool.lock);
     }
     bool called = !t->idle;
+    if (called) pool.coming--;
     idle_remove(t);
     return called;
 }
@@ -171,7 +179,7 @@ static void *thread_main(void *arg) {
     weft__waiter *x;
     weft__lock_take(&pool.lock);
     t->id = pthread_self();
-    pool.starting--;
+    pool.coming--;
     do {
         while ((x = weft__queue_claim(&pool.calls))) run(x);
     } while (rest(t));
@@ -222,7 +230,7 @@ int weft_block(weft_fn *fn, void *arg, weft_deadline deadline) {
     weft__block *b = weft__me();
     call c = {.fn = fn, .arg = arg};
     int err = weft__cancel_check(b);
-    if (!s) return err ? err : weft__contain(fn, arg);
+    if (!s) return err ? err : weft__thread_call(fn, arg, "a plain thread");
     if (!err) err = call_on_pool(&c, b, &s, deadline);
     weft__leave();
     return err ? err : c.result;

@@ -21,7 +21,7 @@ struct weft_thread {
     weft_fn *fn;
     void *arg;
     weft__queue joiners; /* under lock */
-    pthread_t id;        /* written by whoever starts it, before anybody has the handle */
+    pthread_t id; /* written by the thread: whoever starts it may learn it after others have the handle; the lock orders it */
     void *slab_link[2];
 };
 
@@ -45,11 +45,22 @@ static void end(weft_thread *t, int result) {
     }
 }
 
+int weft__thread_call(weft_fn *fn, void *arg, const char *where) {
+    weft__block *b = weft__thread_block();
+    weft__scope *before = b->scope;
+    int result = weft__contain(fn, arg);
+    if (b->scope != before)
+        weft__die("a function on %s returned with %s %p still open: weft_%s_end is missing", where, weft__scope_kind(b->scope),
+                  (void *)b->scope, weft__scope_kind(b->scope));
+    return result;
+}
+
 static void *thread_main(void *arg) {
     weft_thread *t = arg;
     running = t;
+    t->id = pthread_self();
     if (t->cpu) (void)weft__thread_bind(t->cpu - 1); /* it was looked at before; it may have gone since */
-    end(t, weft__contain(t->fn, t->arg));
+    end(t, weft__thread_call(t->fn, t->arg, "a thread of weft_thread_start"));
     return NULL;
 }
 
@@ -69,7 +80,8 @@ int weft_thread_start(weft_thread **out, weft_fn *fn, void *arg, const weft_thre
     t->arg = arg;
     t->joiners = (weft__queue){NULL, NULL};
     *out = t; /* before it runs: it may look for itself there */
-    int err = weft__thread_start_sized(&t->id, thread_main, t, o->name, o->stack_size);
+    pthread_t id;
+    int err = weft__thread_start_sized(&id, thread_main, t, o->name, o->stack_size);
     if (!err) return 0;
     *out = NULL;
     weft__slab_put(&threads, t);

@@ -20,6 +20,7 @@ static void collect(weft_stats *out) {
         out->steals += weft__load(&s->steals, relaxed);
         out->wakes += weft__load(&s->wakes, relaxed);
         out->sleeps += weft__load(&s->sleeps, relaxed);
+        out->overflows += weft__load(&s->overflows, relaxed);
     }
     out->wakes += weft__load(&weft__rt.foreign_wakes, relaxed);
     out->takeovers = weft__load(&weft__rt.takeovers, relaxed);

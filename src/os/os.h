@@ -57,6 +57,7 @@ bool weft__vm_faults(void *p);
 /* Not 0: this process is the child of a fork, and what is left of the parent's runtime is not cleared away yet. Looked at off the fast
  * paths only. weft__after_fork, supplied by the task layer (fork.c there), clears it away. */
 extern _Atomic uint32_t weft__forked;
+extern uint32_t weft__forks; /* between the first process and this one; changes while there is one thread */
 WEFT_COLD void weft__after_fork(void);
 
 /* ---- threads and sleeping ---- */

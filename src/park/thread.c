@@ -7,7 +7,8 @@
 static __thread weft__thread self = {.b = {.kind = WEFT_BLOCK_THREAD, .linked = WEFT_LINK_NEEDLESS}};
 
 WEFT_NOINLINE weft__block *weft__thread_block(void) {
-    if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
+    if (unlikely(weft__load(&weft__forked, acquire)))
+        weft__after_fork(); /* pairs with the release there: another thread may have been first */
     return &self.b;
 }
 

@@ -201,6 +201,7 @@ static weft__work local(weft__slot *s) {
      * the rounds: it would give up, and the slot would be given up with what is in `next`. */
     bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0;             /* the owner's own */
     if (fair && unlikely(weft__load(&weft__polling, relaxed)) && look_due(s)) look(s, LOOKS); /* a hint */
+    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) weft__idle_mend(false);        /* a hint */
     if (fair)
         weft__rounds_begin(s);
     else

@@ -32,10 +32,15 @@ static void stray_no_more(weft__worker *w) {
     if (weft__crowd_wait() < WEFT_CROWD * weft__rt.slice) weft__store(&weft__rt.hold, 0, relaxed);
 }
 
+/* It is to be released (worker.c): what it runs goes on elsewhere, unless that is pinned to it. */
+static bool is_leaving(weft__worker *w) {
+    return unlikely(weft__load(&w->leaving, relaxed)) && !w->pinned; /* behind the request that sent us here, or found soon */
+}
+
 /* The worker has no slot: takes an idle one, or leaves the task to somebody who has. Returns the slot we are on then. */
 static weft__slot *lost(weft__worker *w) {
     stray_no_more(w);
-    weft__slot *s = weft__idle_slot_take(w->last);
+    weft__slot *s = is_leaving(w) ? NULL : weft__idle_slot_take(w->last);
     if (s) {
         weft__slot_own(s, w);
         if (w->own_thread) weft__rounds_cut(s); /* see weft__attend */
@@ -51,7 +56,8 @@ static weft__slot *lost(weft__worker *w) {
 weft__slot *weft__enter_slow(void) {
     weft__worker *w = weft__self();
     if (w == &weft__nobody) {
-        if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
+        if (unlikely(weft__load(&weft__forked, acquire)))
+            weft__after_fork(); /* pairs with the release there: another thread may have been first */
         return NULL;
     }
     if (w == &weft__orphan)
@@ -71,7 +77,8 @@ weft__slot *weft__enter_slow(void) {
             weft__slot *s = weft__gate_slot(open);
             weft__slot_inside(s, w);
             if (gate == open) return s;
-            weft__rounds_cut(s); /* somebody waits: the others first */
+            weft__rounds_cut(s);                                      /* somebody waits: the others first */
+            if (is_leaving(w)) s->fair -= s->fair % WEFT_FRESH_EVERY; /* then a visit to its own stack is certain (find.c) */
             return weft__yield_now(s);
         }
     }
@@ -148,7 +155,7 @@ void weft__worker_request(weft__worker *w) {
     weft__lock_leave(&requester);
 }
 
-int weft__slots_take(weft__slot **s, int n) {
+int weft__slots_seize(weft__slot **s, int n) {
     weft__worker *w[WEFT_TAKE_MAX];
     int asked = 0, taken = 0;
     weft__lock_take(&requester);
@@ -160,6 +167,11 @@ int weft__slots_take(weft__slot **s, int n) {
     for (int i = 0; i < asked; i++)
         if (commit(s[i], w[i])) s[taken++] = s[i];
     weft__lock_leave(&requester);
+    return taken;
+}
+
+int weft__slots_take(weft__slot **s, int n) {
+    int taken = weft__slots_seize(s, n);
     for (int i = 0; i < taken; i++) weft__idle_slot_give(s[i]);
     return taken;
 }

@@ -125,6 +125,8 @@ bool weft__slot_take(weft__slot *s);
 /* The same for several, with one barrier; the workers of those that the watch found computing become strays. How many it took; n is at most
  * WEFT_TAKE_MAX. */
 int weft__slots_take(weft__slot **s, int n);
+/* The first half of that: those that it took, which are put in front, are the caller's. */
+int weft__slots_seize(weft__slot **s, int n);
 enum { WEFT_TAKE_MAX = 64 };
 /* Sends the worker's next entry the slow way, where it lets others run first. From any thread. */
 void weft__worker_request(weft__worker *w);

@@ -108,6 +108,7 @@ static void worker_push(weft__worker *w) {
     if (w->own_thread) return;
     idle.sleeping++;
     idle.starting = false;
+    weft__store(&weft__rt.thin, false, relaxed); /* a hint outside the lock */
 }
 
 static void want(weft__worker *w, bool on) {
@@ -195,16 +196,11 @@ static bool may_start(void) {
     return idle.retry == 0 || weft__os_now() >= idle.retry;
 }
 
-/* Fewer than that sleep: a spare worker is to be started, after the lock is left. Under the lock. */
+/* Fewer than that sleep (with none nobody watches): a spare is to be started, after the lock is left. Under the lock. */
 static bool fewer(int than) {
     if (idle.sleeping >= than || idle.starting || !may_start()) return false;
     idle.starting = true;
     return true;
-}
-
-/* Nobody sleeps, so nobody watches over the slots, idle or busy. As above. */
-static bool unwatched(void) {
-    return fewer(1);
 }
 
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */
@@ -214,12 +210,21 @@ static void not_started(weft__slot *s, bool searching) {
     if (searching) weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     idle.retry = weft__os_now() + RETRY;
     idle.starting = false;
+    weft__store(&weft__rt.thin, idle.sleeping == 0, relaxed); /* as in worker_push */
     weft__lock_leave(&idle.lock);
     if (heir) give(heir, s, false);
 }
 
 static void start_spare(void) {
     if (weft__worker_start(NULL, false) < 0) not_started(NULL, false);
+}
+
+void weft__idle_mend(bool now) {
+    weft__lock_take(&idle.lock);
+    if (now) idle.retry = 0;
+    bool spare = fewer(1);
+    weft__lock_leave(&idle.lock);
+    if (spare) start_spare();
 }
 
 /* Out of a deep sleep of all: the sentry has to nap from now on. Whom to kick, after the lock is left; under the lock. */
@@ -244,7 +249,7 @@ static pair take_pair(void) {
     if (p.slot) {
         p.worker = worker_pop();
         p.sentry = undeep(p.worker);
-        p.spare = unwatched();
+        p.spare = fewer(1);
     } else {
         weft__sub(&weft__rt.searching, 1, seq_cst); /* I5 */
     }
@@ -270,17 +275,11 @@ void weft__wake_one(weft__slot *by) {
     if (p.spare) start_spare();
 }
 
-static void kick_sentry(void) {
+/* Or who looks after the timers: the listener, while a slot is idle. */
+static void kick_sentry(bool for_timer) {
     weft__lock_take(&idle.lock);
-    weft__worker *w = idle.sentry;
-    weft__lock_leave(&idle.lock);
-    if (w) weft__worker_kick(w);
-}
-
-/* Who looks after the timers: the listener, while a slot is idle. */
-static void kick_for_timer(void) {
-    weft__lock_take(&idle.lock);
-    weft__worker *w = idle.listener && weft__load(&weft__rt.idle, relaxed) ? idle.listener : idle.sentry;
+    bool listener = for_timer && idle.listener && weft__load(&weft__rt.idle, relaxed); /* written under the lock */
+    weft__worker *w = listener ? idle.listener : idle.sentry;
     weft__lock_leave(&idle.lock);
     if (w) weft__worker_kick(w);
 }
@@ -295,8 +294,10 @@ void weft__work_injected(void) {
     weft__worker *w = weft__load(&weft__rt.napper, acquire); /* workers are never freed while the runtime runs */
     if (w)
         weft__worker_kick(w);
+    else if (unlikely(weft__load(&weft__rt.thin, relaxed)))
+        weft__idle_mend(true); /* nobody watches, and all who have slots may be away: it is tried again at once */
     else if (weft__watch_wanted())
-        kick_sentry();
+        kick_sentry(false);
 }
 
 /* ---- sleeping ---- */
@@ -383,7 +384,7 @@ static weft__slot *take_back(weft__worker *w) {
         if (!heir) heir = undeep(w);
         if (!heir && w->was_listener) heir = timers_unwatched();
         idle.deep = false;
-        spare = unwatched();
+        spare = fewer(1);
     }
     weft__lock_leave(&idle.lock);
     if (heir) weft__worker_kick(heir);
@@ -613,7 +614,7 @@ void weft__pinned_ready(weft__slot *s, weft__task *t) {
     if (asleep && (free = slot_pop(w->last))) {
         worker_remove(w);
         sentry = undeep(w);
-        spare = unwatched();
+        spare = fewer(1);
     } else if (asleep) {
         want(w, true); /* I6 */
     }
@@ -658,7 +659,7 @@ weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
 void weft__idle_kick(void) {
     weft__foreign_enter(); /* before the look at the phase; pairs with weft_stop, which frees the workers */
     uint32_t phase = weft__load(&weft__rt.phase, seq_cst);
-    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) kick_for_timer();
+    if (phase != WEFT_PHASE_NONE && phase != WEFT_PHASE_CLOSING) kick_sentry(true);
     weft__foreign_leave();
 }
 

@@ -54,6 +54,9 @@ void weft__idle_return(weft__slot *s);
 void weft__idle_slot_give(weft__slot *s);
 /* The worker, on its own stack, gives its slot to another, as above. */
 void weft__slot_pass(weft__worker *w);
+/* If nobody sleeps, a worker is started to watch: the only one has gone for good, or none could be started for a while. `now`: it is tried even
+ * if the last attempt failed a moment ago. */
+void weft__idle_mend(bool now);
 /* The sentry looks at the clocks again: a timer was armed from outside, or the fake clock moved. */
 void weft__idle_kick(void);
 /* Every slot is idle: a runtime begins. And there is none: it has ended. */

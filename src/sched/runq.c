@@ -92,6 +92,10 @@ weft__work weft__inject_take_fresh(weft__slot *s, uint32_t max) {
 
 /* ---- overflow ---- */
 
+static void count_overflow(weft__slot *s) {
+    weft__store(&s->overflows, weft__load(&s->overflows, relaxed) + 1, relaxed); /* a counter of whoever has the slot */
+}
+
 void weft__ring_overflow(weft__slot *s, weft__task *t) {
     uint32_t head = weft__load(&s->head, acquire);          /* as in weft__ring_pop */
     if (weft__load(&s->tail, relaxed) - head < WEFT_RING) { /* thieves have made room meanwhile; half of it may be stale */
@@ -109,6 +113,7 @@ void weft__ring_overflow(weft__slot *s, weft__task *t) {
         half[i]->ahead = half[i + AHEAD < WEFT_RING / 2 ? i + AHEAD : WEFT_RING / 2 - 1];
     }
     half[WEFT_RING / 2 - 1]->link = t;
+    count_overflow(s);
     put(&weft__rt.started, half[0], t, WEFT_RING / 2 + 1, task_link);
 }
 
@@ -125,7 +130,9 @@ void weft__deque_overflow(weft__slot *s) {
         last = f;
     }
     s->deque_top_seen = weft__load(&s->top, acquire); /* R3, as in weft__deque_push */
-    if (last) put(&weft__rt.fresh, first, last, n, fresh_link);
+    if (!last) return;
+    put(&weft__rt.fresh, first, last, n, fresh_link);
+    count_overflow(s);
 }
 
 weft__task *weft__ring_steal(weft__slot *s, weft__slot *victim) {

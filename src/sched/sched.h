@@ -89,9 +89,9 @@ struct weft__task {
     void *site;
     weft__extra *extra;
     const struct weft__call *timer_call; /* of a timer's function, which must not wait, by this task; NULL: none */
-    uint32_t locks;  /* found free since it last stepped back (sync.h); its own. The first value does not matter */
-    uint32_t pins;   /* weft_pin without weft_unpin: it runs on pinned_to only */
-    uint32_t blocks; /* weft_block_enter without weft_block_exit */
+    uint32_t locks;          /* found free since it last stepped back (sync.h); its own. The first value does not matter */
+    uint32_t pins;           /* weft_pin without weft_unpin: it runs on pinned_to only */
+    _Atomic uint32_t blocks; /* weft_block_enter without weft_block_exit; its own, and read by the watch as a hint */
     weft__worker *pinned_to;
     weft__worker *bound; /* weft_bind: its own thread, which is pinned_to too; NULL: it has none */
     uint32_t binds;      /* weft_bind without weft_unbind */
@@ -153,7 +153,7 @@ struct weft__slot {
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
     _Atomic uint64_t taken, given;  /* stacks, for tasks; for the stats */
     _Atomic int64_t now;            /* the clock when it was last looked at */
-    _Atomic uint64_t steals, wakes, sleeps;
+    _Atomic uint64_t steals, wakes, sleeps, overflows;
     int index;         /* fixed */
     weft__place place; /* with WEFT_PIN_WORKERS; fixed */
     weft__worker
@@ -178,10 +178,9 @@ struct weft__slot {
 };
 
 struct weft__worker {
-    _Atomic uint32_t in_rt;         /* written by its own thread; read by whoever wants its slot */
-    _Atomic uintptr_t gate;         /* its slot, and whether somebody wants it (handoff.h) */
-    _Atomic(weft__task *) blocking; /* the task that said so is in a call that blocks; its own thread, and the watch */
-    _Atomic(weft__task *) cur;      /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
+    _Atomic uint32_t in_rt;    /* written by its own thread; read by whoever wants its slot */
+    _Atomic uintptr_t gate;    /* its slot, and whether somebody wants it (handoff.h) */
+    _Atomic(weft__task *) cur; /* what it runs, NULL on its own stack; its own thread, and read from outside as a hint */
     weft__post *post;
     void *post_arg;
     void *sp; /* its own stack, while it runs a task */
@@ -206,6 +205,7 @@ struct weft__worker {
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */
+    _Atomic uint32_t left;   /* futex: 1, somebody else's thread serves no more, and the runtime may end */
     _Atomic uint32_t polls;  /* 1: it sleeps in the poller; its own, read by whoever kicks it */
     bool listens;            /* it is about to; its own */
     weft__worker *idle_next, **idle_prev; /* idle_prev NULL = not idle; under the idle lock */
@@ -271,9 +271,10 @@ struct weft__rt {
     _Atomic bool stopping;
     _Atomic uint32_t phase; /* runtime.c; futex */
 
-    WEFT_ALIGNED _Atomic int32_t idle;     /* slots nobody holds; written under the idle lock */
-    _Atomic int32_t searching;             /* workers that look for work: 0 or 1 */
-    _Atomic(weft__worker *) napper;        /* one that naps with its slot; a hint */
+    WEFT_ALIGNED _Atomic int32_t idle; /* slots nobody holds; written under the idle lock */
+    _Atomic int32_t searching;         /* workers that look for work: 0 or 1 */
+    _Atomic(weft__worker *) napper;    /* one that naps with its slot; a hint */
+    _Atomic bool thin; /* a thread could not be started, and nobody sleeps since; a hint, written under the idle lock */
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */

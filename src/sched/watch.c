@@ -164,8 +164,8 @@ static bool is_needed(weft__slot *s, const look *l) {
 
 /* Its task is between weft_block_enter and weft_block_exit. */
 static bool says_so(weft__worker *w) {
-    weft__task *t = weft__load(&w->blocking, relaxed);
-    return t && t == weft__cur(w);
+    weft__task *t = weft__cur(w); /* a hint; the heads of stacks stay until the runtime ends */
+    return t && weft__load(&t->blocks, relaxed);
 }
 
 static int find(weft__slot *s, const look *l) {

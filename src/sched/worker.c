@@ -9,8 +9,6 @@
 
 #include "sched/switch.h"
 
-enum { ATTACHED_LEFT = 2 }; /* weft__worker.wake */
-
 struct weft__rt weft__rt = {.fresh_slab = {.size = sizeof(weft__fresh)}};
 weft__worker weft__nobody = {.gate = WEFT_GATE_NONE};
 weft__worker weft__orphan = {.gate = WEFT_GATE_NONE};
@@ -82,14 +80,14 @@ static void serve(weft__worker *w) {
 
 /* ---- the list of all ---- */
 
-/* As new. Somebody may still look at it, through a hint that is out of date: what can be seen without a lock is stored atomically. */
+/* As new. Somebody may still look at it, through a hint that is out of date: what can be seen without a lock is stored atomically. `stray` is
+ * left alone: it is false, or somebody tried to take a slot and is about to say that it failed. */
 static void clear(weft__worker *w) {
-    weft__store(&w->blocking, NULL, relaxed); /* these order nothing */
-    weft__store(&w->tid, 0, relaxed);
+    weft__store(&w->tid, 0, relaxed); /* these order nothing */
     weft__store(&w->leaving, false, relaxed);
-    weft__store(&w->stray, false, relaxed);
     weft__store(&w->given, 0, relaxed);
     weft__store(&w->wake, 0, relaxed);
+    weft__store(&w->left, 0, relaxed);
     weft__store(&w->has_inbox, false, relaxed);
     w->pending = 0;
     w->nap = w->retires = 0;
@@ -99,12 +97,14 @@ static void clear(weft__worker *w) {
     w->serves = NULL;
 }
 
-/* A retired one's memory, or new; NULL: none. Under the lock. */
+/* A retired one's memory, or new; NULL: none. Without the lock: at a thread's end functions of the user's may be called, and want it. */
 static weft__worker *obtain(void) {
+    weft__lock_take(&workers.lock);
     weft__worker *w = workers.retired;
+    if (w) workers.retired = w->all_next;
+    weft__lock_leave(&workers.lock);
     if (!w) return weft__calloc(1, sizeof *w);
-    workers.retired = w->all_next;
-    if (!w->attached) pthread_join(w->thread, NULL); /* it has left the list, and has nothing else to do */
+    if (!w->attached) pthread_join(w->thread, NULL); /* it has left the list, and is on its way out */
     clear(w);
     return w;
 }
@@ -151,8 +151,8 @@ static void *worker_main(void *arg) {
 }
 
 static int start(weft__slot *s, bool searching, weft__task *own, weft__worker **out) {
-    weft__lock_take(&workers.lock);
     weft__worker *w = obtain();
+    weft__lock_take(&workers.lock);
     int err = w ? 0 : WEFT_ENOMEM;
     if (w) {
         w->own_thread = own != NULL;
@@ -186,8 +186,8 @@ int weft__worker_start_own(weft__worker **out, weft__task *t) {
 /* ---- threads of others ---- */
 
 int weft__worker_attach(weft__worker **out) {
-    weft__lock_take(&workers.lock);
     weft__worker *w = obtain();
+    weft__lock_take(&workers.lock);
     int err = WEFT_ENOMEM;
     if (w) {
         w->attached = true;
@@ -201,13 +201,16 @@ int weft__worker_attach(weft__worker **out) {
 
 bool weft__worker_serve(weft__worker *w) {
     serve(w);
+    weft__foreign_enter(); /* the runtime does not end before somebody else watches */
     weft__lock_take(&workers.lock);
     bool stopping = weft__load(&weft__rt.stopping, acquire); /* then it is weft__workers_stop's */
     if (!stopping) strike(w);
     weft__lock_leave(&workers.lock);
+    if (!stopping) weft__idle_mend(true); /* there may be one more now */
+    weft__foreign_leave();
     if (!stopping) return true;
-    weft__store(&w->wake, ATTACHED_LEFT, release); /* pairs with the acquire in weft__workers_stop */
-    weft__futex_wake(&w->wake, INT32_MAX);         /* an address only: it may be gone */
+    weft__store(&w->left, 1, release);     /* pairs with the acquire in wait_for */
+    weft__futex_wake(&w->left, INT32_MAX); /* an address only: it may be gone */
     return false;
 }
 
@@ -240,15 +243,13 @@ void weft__workers_forget(void) {
     weft__lock_leave(&workers.lock);
 }
 
-/* Until its thread has ended, or, somebody else's, has left. */
+/* Until its thread has ended, or, somebody else's, has left. (That has a word of its own: another worker on its way out may kick it.) */
 static void wait_for(weft__worker *w) {
     if (!w->attached) {
         pthread_join(w->thread, NULL);
         return;
     }
-    uint32_t seen;
-    while ((seen = weft__load(&w->wake, acquire)) != ATTACHED_LEFT)
-        weft__futex_wait(&w->wake, seen, 0); /* pairs with weft__worker_serve */
+    while (!weft__load(&w->left, acquire)) weft__futex_wait(&w->left, 0, 0); /* pairs with weft__worker_serve */
 }
 
 void weft__workers_stop(void) {

@@ -32,11 +32,13 @@
 
 enum { CLEAN = 0, LEFT, CLEARING }; /* weft__forked */
 _Atomic uint32_t weft__forked;
+uint32_t weft__forks;
 static weft__block *survivor; /* the block of the thread that called fork */
 static bool orphaned;         /* which is in a task */
 
 /* The only thread there is. */
 static void in_child(void) {
+    weft__forks++;
     survivor = weft__thread_block_as_it_is();
     orphaned = weft__self() != &weft__nobody;
     if (orphaned) weft__self_worker = &weft__orphan;

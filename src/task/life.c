@@ -84,7 +84,7 @@ static WEFT_COLD void end_linked(weft__task *t) {
     if (t->pins > (t->extra ? t->extra->pinned : 0))
         weft__die("task %llu \"%s\" ended pinned: weft_unpin is missing", (unsigned long long)t->id,
                   t->extra ? t->extra->name : "");
-    if (t->blocks)
+    if (weft__load(&t->blocks, relaxed)) /* its own */
         weft__die("task %llu \"%s\" ended in a call that blocks: weft_block_exit is missing", (unsigned long long)t->id,
                   t->extra ? t->extra->name : "");
     if (t->b.linked & WEFT_LINK_LIST) weft__block_unlink(&t->b);
@@ -109,6 +109,10 @@ WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result, const bool 
     bool thread = weft__load(&owner->kind, relaxed) == WEFT_BLOCK_THREAD; /* that much of it is fixed */
     /* acq_rel: the opener sees what all children did; pairs with post_settle and joined */
     bool last = weft__add(&home->done, 1, acq_rel) == -1;
+    if (!plain && last && unlikely(weft__self()->own_thread)) { /* D3 in bind.c */
+        weft__resume(owner, s);
+        last = false;
+    }
     if (likely(!thread)) return last ? opener(owner, s) : 0;
     if (last) weft__resume(owner, s);
     weft__foreign_done();

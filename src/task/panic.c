@@ -319,7 +319,7 @@ void weft__unwind_landed(struct _Unwind_Exception *e, bool in_try) {
     u->panics = p->prev;
     weft__task *t = weft__cur(weft__self());
     if (t) weft__pin_set(t, in_try ? u->tries->pins : pins_without(t));
-    if (t && (in_try || !t->inner)) t->blocks = in_try ? u->tries->blocks : 0;
+    if (t && (in_try || !t->inner)) weft__store(&t->blocks, in_try ? u->tries->blocks : 0, relaxed); /* a hint for the watch */
     if (is_panic(e))
         restore_uncaught(p);
     else
@@ -335,12 +335,17 @@ void weft__unwind_landed(struct _Unwind_Exception *e, bool in_try) {
 static int contain(weft_fn *fn, void *arg, bool quiet, weft_panic_info *info) {
     weft__unwind *u = mine();
     weft__task *t = weft__cur(weft__self());
-    weft__try try = {
-        .prev = u->tries, .scope = weft__me()->scope, .pins = t ? t->pins : 0, .blocks = t ? t->blocks : 0, .quiet = quiet};
+    weft__try try = {.prev = u->tries,
+                     .scope = weft__me()->scope,
+                     .pins = t ? t->pins : 0,
+                     .blocks = t ? weft__load(&t->blocks, relaxed) : 0,
+                     .quiet = quiet};
     u->tries = &try;
+    uint32_t binds = t ? t->binds : 0;
     int result = weft__call_try(fn, arg);
     u->tries = try.prev;
     if (try.caught) {
+        if (t && t->binds > binds) weft__bind_back(binds); /* t is where it was: at the top of the stack */
         if (info) *info = try.caught->info;
         record_free(try.caught);
     } else if (info) {

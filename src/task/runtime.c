@@ -21,7 +21,8 @@
 #include "io/desc.h"
 
 int weft__runtime_phase(void) {
-    if (unlikely(weft__load(&weft__forked, relaxed))) weft__after_fork(); /* set when there was one thread */
+    if (unlikely(weft__load(&weft__forked, acquire)))
+        weft__after_fork();                      /* pairs with the release there: another thread may have been first */
     return weft__load(&weft__rt.phase, seq_cst); /* pairs with the stores below; with foreign_spawned before it */
 }
 
@@ -163,6 +164,7 @@ static void clear(void) {
     weft__store(&weft__rt.searching, 0, relaxed);
     weft__store(&weft__rt.low_ran, weft__os_now(), relaxed);
     weft__store(&weft__rt.napper, NULL, relaxed);
+    weft__store(&weft__rt.thin, false, relaxed);
     weft__store(&weft__rt.takeovers, 0, relaxed);
     weft__store(&weft__rt.handoffs, 0, relaxed);
     weft__store(&weft__rt.binds, 0, relaxed);

@@ -240,6 +240,8 @@ void weft__pin_set(weft__task *t, uint32_t pins);
 
 /* The task ends, or is bound no more: its thread is free once it stands on its own stack. On that thread. */
 void weft__bind_end(weft__task *t);
+/* The calling task has called weft_bind only so often, again. */
+void weft__bind_back(uint32_t binds);
 /* What a task of WEFT_BOUND runs first: binds it and calls its function. */
 weft_fn weft__bound_main;
 

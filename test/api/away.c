@@ -204,6 +204,54 @@ static bool few(void *arg) {
     return st.threads <= 2 + 2 + 2; /* the slots, the spares, and those that are about to be counted */
 }
 
+/* ---- threads that end ---- */
+
+static pthread_key_t key;
+
+/* A destructor of a library's that asks the runtime something, on a worker that has ended. */
+static void at_thread_end(void *arg) {
+    weft_stats st;
+    (void)arg;
+    atomic_fetch_add(&passed, 1);
+    usleep(5000); /* others start threads meanwhile */
+    weft_stats_get(&st);
+}
+
+static int mark_thread(void *arg) {
+    CHECK_EQ(pthread_setspecific(key, &key), 0);
+    return read_byte(arg);
+}
+
+static int mark_many(void *arg) {
+    int *fd = arg;
+    char bytes[READERS] = {0};
+    weft_scope s;
+    atomic_store(&hogs, 0);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < READERS; i++) CHECK_EQ(weft_spawn(&s, mark_thread, &fd[0]), 0);
+    while (atomic_load(&hogs) < READERS) CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+    CHECK_EQ(write(fd[1], bytes, READERS), READERS);
+    return weft_scope_end(&s);
+}
+
+TEST(away, destructors_of_threads_that_retire_may_use_the_runtime) {
+    int fd[2];
+    weft__idle_retire = WEFT_MS;
+    reset();
+    CHECK_EQ(pthread_key_create(&key, at_thread_end), 0);
+    CHECK_EQ(pipe(fd), 0);
+    CHECK_EQ(weft_start(&(weft_config){.workers = 2}), 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(weft_block_on(mark_many, fd), 0);
+        int before = atomic_load(&passed);
+        thread_wait(&passed, before + 1); /* one is about to end, and the next round starts others in its place */
+    }
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    close(fd[0]);
+    close(fd[1]);
+    pthread_key_delete(key);
+}
+
 TEST(away, workers_that_are_of_no_use_any_more_retire) {
     int fd[2];
     weft__idle_retire = WEFT_MS;

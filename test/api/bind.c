@@ -247,6 +247,127 @@ TEST(bind, a_bound_task_that_computes_does_not_hold_up_the_others) {
     }
 }
 
+/* ---- nobody else on its thread ---- */
+
+static int look_at_local(void *arg) {
+    (void)arg;
+    CHECK_EQ(*local(), 0);
+    atomic_fetch_add(&ended, 1);
+    return 0;
+}
+
+static int have_children(void *arg) {
+    weft_scope s;
+    (void)arg;
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    *local() = 1;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_spawn(&s, look_at_local, NULL), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(*local(), 1);
+    *local() = 0;
+    weft_unbind();
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_spawn(&s, look_at_local, NULL), 0);
+    return weft_scope_end(&s);
+}
+
+TEST(bind, children_of_a_bound_task_run_elsewhere) {
+    EACH_WORKERS(w) {
+        reset();
+        CHECK_EQ(run_on(w, have_children, NULL), 0);
+        CHECK_EQ(atomic_load(&ended), 40);
+    }
+}
+
+static int end_bound(void *arg) {
+    (void)arg;
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    *local() = 1; /* for ever: its thread is its own until it ends */
+    return 0;
+}
+
+static int wait_for_bound(void *arg) {
+    weft_scope s;
+    (void)arg;
+    for (int i = 0; i < 20; i++) {
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn_opts(&s, end_bound, NULL, &(weft_task_opts){.name = "not run inside"}), 0);
+        CHECK_EQ(weft_scope_end(&s), 0);
+        CHECK_EQ(*local(), 0);
+    }
+    return 0;
+}
+
+TEST(bind, who_waits_for_a_bound_task_does_not_go_on_on_its_thread) { run_each(wait_for_bound); }
+
+static int bind_and_panic(void *arg) {
+    (void)arg;
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    weft_panic("bound");
+}
+
+static int try_bound(void *arg) {
+    weft_stats st;
+    CHECK_EQ(weft_try(bind_and_panic, arg, NULL), WEFT_EPANIC);
+    weft_stats_get(&st);
+    CHECK_EQ(st.bound, 0);
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    int tid = gettid();
+    CHECK_EQ(weft_try(bind_and_panic, arg, NULL), WEFT_EPANIC);
+    CHECK_EQ(gettid(), tid);
+    weft_stats_get(&st);
+    CHECK_EQ(st.bound, 1);
+    weft_unbind();
+    return 0;
+}
+
+TEST(bind, a_panic_takes_back_what_was_bound_since) { run_each(try_bound); }
+
+/* ---- away, cancelled, with children ---- */
+
+static int away_bound(void *arg) {
+    weft_scope s;
+    char c;
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    int tid = gettid();
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, look_at_local, NULL), 0);
+    atomic_fetch_add(&started, 1);
+    CHECK_EQ(read(((int *)arg)[0], &c, 1), 1); /* nobody is told that it blocks */
+    CHECK_EQ(weft_sleep(WEFT_FOREVER), WEFT_ECANCELED);
+    CHECK_EQ(gettid(), tid);
+    CHECK_EQ(weft_bind(WEFT_POLL), 0); /* it is: nothing to wait for */
+    weft_unbind();
+    (void)weft_scope_end(&s); /* cancelled, with all that is in it */
+    return 0;                 /* its end unbinds it */
+}
+
+enum { AWAY = 12 };
+
+static int cancel_away_bound(void *arg) {
+    weft_scope s;
+    char bytes[AWAY] = {0};
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < AWAY; i++) CHECK_EQ(weft_spawn(&s, away_bound, arg), 0);
+    while (atomic_load(&started) < AWAY || atomic_load(&ended) < AWAY) CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+    weft_scope_cancel(&s);
+    CHECK_EQ(write(((int *)arg)[1], bytes, AWAY), AWAY);
+    return weft_scope_end(&s);
+}
+
+TEST(bind, bound_tasks_block_unannounced_are_cancelled_and_have_children) {
+    int fd[2];
+    CHECK_EQ(pipe(fd), 0);
+    EACH_WORKERS(w) {
+        reset();
+        CHECK_EQ(weft_run(cancel_away_bound, fd, &(weft_config){.workers = w}), 0);
+    }
+    close(fd[0]);
+    close(fd[1]);
+}
+
 static int unbind_only(void *arg) {
     (void)arg;
     weft_unbind();

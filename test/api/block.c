@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls that block: said so, and on the pool. */
 #include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "api/common.h"
 #include "api/fake.h"
@@ -125,6 +128,51 @@ static int run_enter_only(void *arg) { return weft_run(enter_only, arg, NULL); }
 TEST(block_enter, a_task_that_ends_inside_dies) { CHECK_DIES(run_enter_only, "weft_block_exit is missing"); }
 
 /* ---- the pool ---- */
+
+static int leave_open(void *arg) {
+    static weft_scope s;
+    weft_scope_begin(&s, NULL);
+    (void)arg;
+    return 0;
+}
+static int pool_leave_open(void *arg) { return weft_block(leave_open, arg, WEFT_FOREVER); }
+static int run_leave_open(void *arg) { return weft_run(pool_leave_open, arg, NULL); }
+TEST(block, a_function_that_leaves_a_scope_open_dies) {
+    CHECK_DIES(run_leave_open, "a function on the blocking pool returned with scope");
+}
+
+/* TSan allows a child of a process with threads no threads of its own. */
+static bool can_start_after_fork(void) {
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    return false;
+#endif
+#endif
+    return true;
+}
+
+/* The child, if it gets so far, returns from the function; with a runtime of its own, or without. */
+static int fork_and_return(void *start) {
+    int status;
+    pid_t child = fork();
+    CHECK_GE(child, 0);
+    if (child == 0) return start ? weft_start(NULL) : 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : -WEXITSTATUS(status);
+}
+static int pool_forks(void *arg) {
+    CHECK_EQ(weft_block(fork_and_return, arg, WEFT_FOREVER), SIGABRT);
+    return 0;
+}
+static int run_pool_forks(void *arg) { return weft_run(pool_forks, arg, NULL); }
+TEST(block, the_child_of_a_function_that_forked_cannot_return_from_it) {
+    struct test_child out;
+    for (int start = 0; start < 1 + can_start_after_fork(); start++) {
+        test_child(run_pool_forks, as_arg(start), &out);
+        CHECK_EQ(out.exit_code, 0);
+        CHECK(strstr(out.out, "a function on the blocking pool forked"));
+    }
+}
 
 static int answer(void *arg) {
     CHECK_EQ(weft_self(), 0);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* SQLite, unmodified, from many tasks on two slots. Writers of one file wait for each other inside SQLite, asleep, while the one that they
  * wait for is parked in a channel: it could not go on if a slot stayed with a task that is away. */
-#include <stdlib.h>
 #include <unistd.h>
 
-#include "api/common.h"
+#include "heartbeat.h"
 
 #ifndef WEFT_HAVE_LIB
 static void check(void) { test_skip("SQLite is not installed (libsqlite3-dev)"); }
@@ -15,7 +14,6 @@ enum { TASKS = 60, BUSY_MS = 600000 };
 
 static char path[] = "/tmp/weft-sqlite-XXXXXX";
 static weft_chan *pace;
-static atomic_int done, beats;
 
 static void must(sqlite3 *db, const char *sql) {
     char *message = NULL;
@@ -40,20 +38,11 @@ static int writer(void *arg) {
     must(db, sql);
     must(db, "COMMIT");
     CHECK_EQ(sqlite3_close(db), SQLITE_OK);
-    atomic_fetch_add(&done, 1);
     return 0;
 }
 
 static int pacemaker(void *arg) {
     for (int i = 0; i < (int)(intptr_t)arg; i++) CHECK_EQ(weft_chan_send(pace, &i, WEFT_FOREVER), 0);
-    return 0;
-}
-
-static int heartbeat(void *arg) {
-    while (atomic_load(&done) < (int)(intptr_t)arg) {
-        CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
-        atomic_fetch_add(&beats, 1);
-    }
     return 0;
 }
 
@@ -63,32 +52,20 @@ static int one_row(void *out, int n, char **values, char **names) {
     return 0;
 }
 
-static int write_all(void *arg) {
-    weft_scope s;
-    int rows = 0;
+static void check(void) {
+    int fd = mkstemp(path), rows = 0;
+    long tasks = test_scale(TASKS, 20);
+    CHECK_GE(fd, 0);
+    close(fd);
     sqlite3 *db = open_db();
     must(db, "PRAGMA synchronous = OFF");
     must(db, "CREATE TABLE t (a INTEGER PRIMARY KEY, b INTEGER)");
     pace = weft_chan_new(sizeof(int), 0);
-    weft_scope_begin(&s, NULL);
-    CHECK_EQ(weft_spawn(&s, heartbeat, arg), 0);
-    CHECK_EQ(weft_spawn(&s, pacemaker, arg), 0);
-    for (int i = 0; i < (int)(intptr_t)arg; i++) CHECK_EQ(weft_spawn(&s, writer, as_arg(i)), 0);
-    CHECK_EQ(weft_scope_end(&s), 0);
+    run_beside_a_heartbeat(tasks, writer, pacemaker);
     CHECK_EQ(sqlite3_exec(db, "SELECT count(*) FROM t", one_row, &rows, NULL), SQLITE_OK);
-    CHECK_EQ(rows, (int)(intptr_t)arg);
+    CHECK_EQ(rows, tasks);
     CHECK_EQ(sqlite3_close(db), SQLITE_OK);
-    CHECK_GT(atomic_load(&beats), 0);
     weft_chan_unref(pace);
-    return 0;
-}
-
-static void check(void) {
-    int fd = mkstemp(path);
-    CHECK_GE(fd, 0);
-    close(fd);
-    long tasks = test_scale(TASKS, 20);
-    CHECK_EQ(weft_run(write_all, as_arg(tasks), &(weft_config){.workers = 2}), 0);
     unlink(path);
 }
 #endif

@@ -621,3 +621,33 @@ TEST(sched, the_dump_tells_who_runs_and_who_could) {
     CHECK(strstr(seen.text, ": 0 slots, ")); /* no runtime: nothing but the first line */
     CHECK(!strstr(seen.text, "\ntask "));
 }
+
+static int receive_end(void *arg) {
+    atomic_fetch_add(&st.started, 1);
+    CHECK_EQ(weft_chan_recv(arg, NULL, WEFT_FOREVER), WEFT_ECLOSED);
+    return 0;
+}
+
+/* More tasks become ready at once than a slot's queue holds. */
+static int make_many_ready(void *arg) {
+    enum { MANY = 1000 };
+    weft_scope s;
+    weft_stats before, after;
+    weft_chan *c = weft_chan_new(0, 0);
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < MANY; i++) CHECK_EQ(weft_spawn(&s, receive_end, c), 0);
+    task_wait_parked(&st.started, MANY);
+    weft_stats_get(&before);
+    weft_chan_close(c);
+    weft_stats_get(&after);
+    CHECK_GT(after.overflows, before.overflows);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    weft_chan_unref(c);
+    return 0;
+}
+
+TEST(sched, queues_that_overflow_are_counted) {
+    reset();
+    CHECK_EQ(run_on(1, make_many_ready, NULL), 0);
+}

@@ -119,6 +119,39 @@ static int cancel_join(void *arg) {
 
 TEST(thread, a_join_ends_with_its_scope) { run_each(cancel_join); }
 
+static int join_it(void *arg) { return weft_thread_join(arg, NULL, WEFT_FOREVER); }
+
+/* Two wait for the same end. */
+static int join_twice(void *arg) {
+    weft_thread *t;
+    weft_scope s;
+    (void)arg;
+    atomic_store(&flag, 0);
+    CHECK_EQ(weft_thread_start(&t, wait_and_return, NULL, NULL), 0);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_spawn(&s, join_it, t), 0);
+    for (int i = 0; i < 20; i++) weft_yield();
+    atomic_store(&flag, 1);
+    return weft_scope_end(&s);
+}
+static int run_join_twice(void *arg) { return weft_run(join_twice, arg, &(weft_config){.workers = 1}); }
+TEST(thread, a_second_join_dies) { CHECK_DIES(run_join_twice, "a thread was joined twice"); }
+
+static int leave_open(void *arg) {
+    static weft_scope s;
+    weft_scope_begin(&s, NULL);
+    (void)arg;
+    return 0;
+}
+static int thread_leave_open(void *arg) {
+    weft_thread *t;
+    CHECK_EQ(weft_thread_start(&t, leave_open, arg, NULL), 0);
+    return weft_thread_join(t, NULL, WEFT_FOREVER);
+}
+TEST(thread, a_function_that_leaves_a_scope_open_dies) {
+    CHECK_DIES(thread_leave_open, "a function on a thread of weft_thread_start returned with scope");
+}
+
 /* ---- attached threads ---- */
 
 static atomic_int seen_tid, attached_tid;
@@ -192,6 +225,125 @@ static void attach(int slots, bool release) {
 
 TEST(attach, a_thread_serves_until_it_is_released) { EACH_WORKERS(w) attach(w, true); }
 TEST(attach, a_thread_serves_until_the_runtime_stops) { EACH_WORKERS(w) attach(w, false); }
+
+/* ---- released ---- */
+
+static atomic_int hogs, elsewhere, on_attached;
+
+/* Computes; then it calls the runtime once, and is not on the attached thread any more. */
+static int stay_there(void *arg) {
+    (void)arg;
+    bool there = gettid() == atomic_load(&attached_tid);
+    if (there) atomic_store(&on_attached, 1);
+    while (!atomic_load(&flag)) __asm__ volatile("");
+    weft_yield();
+    if (there) {
+        CHECK_NE(gettid(), atomic_load(&attached_tid));
+        atomic_store(&elsewhere, 1);
+    }
+    return 0;
+}
+
+static bool on_attached_now(void *arg) {
+    (void)arg;
+    return atomic_load(&on_attached);
+}
+
+/* Tasks that are away are started until one of them is on the attached thread. Then it is released. */
+static void release_computing(int slots) {
+    pthread_t t;
+    worker = NULL;
+    atomic_store(&flag, 0);
+    atomic_store(&on_attached, 0);
+    atomic_store(&elsewhere, 0);
+    CHECK_EQ(weft_start(&(weft_config){.workers = slots, .max_threads = slots + 3, .slice = WEFT_MS}), 0);
+    CHECK_EQ(pthread_create(&t, NULL, serve, as_arg(0)), 0);
+    test_until(is_attached, NULL);
+    while (!atomic_load(&on_attached)) {
+        CHECK_EQ(weft_go(stay_there, NULL), 0);
+        (void)test_within(on_attached_now, NULL, 5);
+    }
+    weft_worker_release(worker);
+    atomic_store(&flag, 1);
+    pthread_join(t, NULL);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    CHECK(atomic_load(&elsewhere));
+}
+
+TEST(attach, a_released_thread_goes_at_the_next_call_of_its_task) { EACH_WORKERS(w) release_computing(w); }
+
+static int hog(void *arg) {
+    (void)arg;
+    if (gettid() == atomic_load(&attached_tid)) atomic_store(&on_attached, 1);
+    atomic_fetch_add(&hogs, 1);
+    while (!atomic_load(&flag)) __asm__ volatile("");
+    atomic_fetch_sub(&hogs, 1);
+    return 0;
+}
+
+static int end_hogs(void *arg) {
+    (void)arg;
+    atomic_store(&flag, 1);
+    return 0;
+}
+
+static bool no_hogs(void *arg) {
+    (void)arg;
+    return atomic_load(&hogs) == 0;
+}
+
+/* Two hogs on two slots, both on the runtime's own threads: the attached one watches alone. */
+static void start_hogs(void) {
+    do {
+        atomic_store(&flag, 1);
+        test_until(no_hogs, NULL);
+        atomic_store(&flag, 0);
+        atomic_store(&on_attached, 0);
+        for (int i = 0; i < 2; i++) CHECK_EQ(weft_go(hog, NULL), 0);
+        thread_wait(&hogs, 2);
+    } while (atomic_load(&on_attached));
+}
+
+TEST(attach, when_the_only_one_who_watches_is_released_another_does) {
+    pthread_t t;
+    worker = NULL;
+    atomic_store(&hogs, 0);
+    CHECK_EQ(weft_start(&(weft_config){.workers = 2, .max_threads = 3}), 0);
+    CHECK_EQ(pthread_create(&t, NULL, serve, as_arg(0)), 0);
+    test_until(is_attached, NULL);
+    start_hogs();
+    weft_worker_release(worker);
+    pthread_join(t, NULL);
+    CHECK_EQ(weft_block_on(end_hogs, NULL), 0); /* needs a slot of one that computes */
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+static void *release_soon(void *arg) {
+    weft_worker_release(arg);
+    weft_worker_release(arg); /* it has gone, or is about to */
+    return NULL;
+}
+
+static void *serve_any(void *arg) {
+    int err = weft_thread_attach(&worker);
+    (void)arg;
+    CHECK_MSG(err == 0 || err == WEFT_ETERMINATED, "attach: %d", err);
+    return NULL;
+}
+
+TEST(attach, a_release_and_a_stop_at_the_same_time) {
+    for (long i = test_scale(200, 20); i > 0; i--) {
+        pthread_t t, r;
+        worker = NULL;
+        CHECK_EQ(weft_start(&(weft_config){.workers = 1 + (int)(i % 3)}), 0);
+        CHECK_EQ(pthread_create(&t, NULL, serve_any, NULL), 0);
+        test_until(is_attached, NULL);
+        CHECK_EQ(pthread_create(&r, NULL, release_soon, worker), 0);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+        pthread_join(r, NULL);
+        pthread_join(t, NULL);
+    }
+}
 
 static int attach_in_task(void *arg) {
     weft_worker *w;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Slots move on while their tasks are away and come back, in every way there is: calls that block, annotated or not, computing, the pool, bound
- * tasks, attached threads; with cancellation, a stop and forks at any moment. Nothing may be lost, and everything ends. */
-#include <pthread.h>
-#include <stdatomic.h>
+ * tasks, 1:1 threads, attached threads; with cancellation, a stop and forks at any moment, and slots taken at random. Nothing may be lost, and
+ * everything ends. */
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "test.h"
+#include "stress/taker.h"
 
 #include <weft.h>
 
@@ -25,12 +24,26 @@ static int nap(void *arg) {
     return 3;
 }
 
+/* Whoever started it joins it, also when its scope has been cancelled meanwhile. */
+static int on_a_thread(uint64_t us) {
+    weft_thread *t;
+    int result = 0, err = weft_thread_start(&t, nap, (void *)(uintptr_t)us, NULL);
+    if (err) return err;
+    err = weft_thread_join(t, &result, weft_after((int64_t)us / 2 * WEFT_US));
+    if (!err) CHECK_EQ(result, 3);
+    if (!err) return 0;
+    CHECK_EQ(weft_shield_begin(WEFT_FOREVER), 0);
+    CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
+    weft_shield_end();
+    return err == WEFT_ETIMEDOUT ? 0 : err;
+}
+
 /* One step, chosen at random; only errors of a cancelled scope are allowed. */
 static void step(uint64_t *state, weft_chan *c) {
     long v = 1;
     int err = 0;
     uint64_t us = test_below(state, 100);
-    switch (test_below(state, 12)) {
+    switch (test_below(state, 15)) {
     case 0:
         usleep((useconds_t)us);
         break;
@@ -78,6 +91,14 @@ static void step(uint64_t *state, weft_chan *c) {
     case 9:
         err = weft_chan_send(c, &v, weft_after(WEFT_MS));
         if (err == WEFT_ETIMEDOUT) err = 0;
+        break;
+    case 10:
+        err = on_a_thread(us);
+        break;
+    case 11:
+    case 12:
+        (void)take_a_slot(state);
+        compute(test_below(state, 2000));
         break;
     default:
         weft_yield();
@@ -162,10 +183,12 @@ static void run(int slots, long tasks, long rounds, void *(*beside)(void *)) {
     CHECK_EQ(weft_start(&(weft_config){
                  .workers = slots, .max_threads = 64, .block_threads_max = 4, .bound_threads_max = 3, .slice = 200 * WEFT_US}),
              0);
+    taker_start();
     if (beside) CHECK_EQ(pthread_create(&t, NULL, beside, (void *)(uintptr_t)(test_seed() | 1)), 0);
     CHECK_EQ(weft_block_on(all, (void *)(intptr_t)tasks), 0);
     atomic_store(&st.stop, true);
     if (beside) pthread_join(t, NULL);
+    taker_stop(slots, 1);
     weft_stats s;
     weft_stats_get(&s);
     CHECK_EQ(s.bound, 0);
@@ -187,13 +210,15 @@ TEST(away_stress, with_forks_on_two_slots) { run(2, 16, test_scale(300, 40), for
 /* The runtime stops while everybody is away. */
 TEST(away_stress, stopped_at_any_moment) {
     uint64_t state = test_seed();
-    for (long i = test_scale(60, 6); i > 0; i--) {
+    taker_start();
+    for (long i = test_scale(40, 6); i > 0; i--) {
         CHECK_EQ(weft_start(&(weft_config){.workers = 1 + (int)test_below(&state, 8), .slice = 200 * WEFT_US}), 0);
         weft_chan *c = weft_chan_new(sizeof(long), 8);
-        st.rounds = 200;
+        st.rounds = 100;
         for (int k = 0; k < 12; k++) CHECK_EQ(weft_go(wander, c), 0);
         usleep((useconds_t)test_below(&state, 3000));
         CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
         weft_chan_unref(c);
     }
+    taker_stop(0, 1);
 }
