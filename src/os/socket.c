@@ -2,6 +2,7 @@
 #include "os/socket.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <time.h>
 #include <unistd.h>
@@ -118,12 +119,20 @@ int weft__desc_os_poll(int fd, int events, int64_t until) {
     }
 }
 
+_Atomic bool weft__desc_os_looks;
+
 /* The descriptor's own flags stay as they are: others may share them (a terminal with the shell). So the kernel is asked not to wait for this
  * call only; where it cannot be (EOPNOTSUPP), whether there is something is looked at first. */
+static ssize_t read_now(int fd, void *buf, size_t n) {
+    struct iovec v = {buf, n};
+    if (!weft__load(&weft__desc_os_looks, relaxed)) return preadv2(fd, &v, 1, -1, RWF_NOWAIT); /* a setting; orders nothing */
+    errno = EOPNOTSUPP;
+    return -1;
+}
+
 ssize_t weft__desc_os_read(int fd, void *buf, size_t n, bool waits) {
     if (weft__fault()) return -weft__fault_errno;
-    struct iovec v = {buf, n};
-    ssize_t r = waits ? -1 : preadv2(fd, &v, 1, -1, RWF_NOWAIT);
+    ssize_t r = waits ? -1 : read_now(fd, buf, n);
     if (r >= 0) return r;
     if (!waits && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return -errno;
     int ready = waits ? POLLIN : weft__desc_os_poll(fd, POLLIN, 1);
@@ -138,13 +147,15 @@ ssize_t weft__desc_os_write(int fd, const void *buf, size_t n, bool waits) {
     if (weft__fault()) return -weft__fault_errno;
     struct iovec v = {(void *)(uintptr_t)buf, n};
     ssize_t r = -1;
-    for (int flags = RWF_NOWAIT | RWF_NOSIGNAL; !waits && flags; flags = flags == RWF_NOWAIT ? 0 : RWF_NOWAIT) {
+    bool looks = waits || weft__load(&weft__desc_os_looks, relaxed); /* as above */
+    for (int flags = RWF_NOWAIT | RWF_NOSIGNAL; !looks && flags; flags = flags == RWF_NOWAIT ? 0 : RWF_NOWAIT) {
         r = pwritev2(fd, &v, 1, -1, flags);
         if (r >= 0) return r;
         if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return -errno;
     }
     int ready = waits ? POLLOUT : weft__desc_os_poll(fd, POLLOUT, 1);
     if (ready <= 0) return ready < 0 ? ready : -EAGAIN;
+    if (!waits && n > PIPE_BUF) n = PIPE_BUF; /* a pipe with room has room for so much; more would wait */
     do {
         r = write(fd, buf, n);
     } while (r < 0 && errno == EINTR);
