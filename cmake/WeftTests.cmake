@@ -170,6 +170,8 @@ weft_add_script(requirements.every_id_has_a_row tree 180 ${tools}/check-requirem
 weft_add_script(requirements.every_named_test_exists tree 180 ${tools}/check-requirements tests)
 weft_add_script(requirements.every_named_file_exists tree 180 ${tools}/check-requirements files)
 weft_add_script(export.only_weft_symbols tree 180 ${tools}/check-exports)
+weft_add_script(export.every_function_has_a_fault_test tree 180 ${tools}/check-faults)
+weft_add_script(export.a_function_without_a_fault_test_is_found tree 180 ${tools}/check-faults --not)
 weft_add_script(headers.compile_alone_as_c11_with_gcc tree 180 ${tools}/check-headers gcc c11)
 weft_add_script(headers.compile_alone_as_c11_with_clang tree 180 ${tools}/check-headers clang c11)
 weft_add_script(headers.compile_alone_as_cxx17_with_gcc tree 180 ${tools}/check-headers g++ c++17)
