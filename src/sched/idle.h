@@ -107,6 +107,8 @@ void weft__worker_kick(weft__worker *w);
 /* All workers leave their loops, and their threads end. No task is left. */
 void weft__workers_stop(void);
 int weft__workers_count(void);
+/* Whose thread the task is on, with or without a slot; NULL: nobody's. A hint. */
+weft__worker *weft__worker_running(weft__task *t);
 /* In the child of a fork: there are none. */
 void weft__workers_forget(void);
 
