@@ -42,7 +42,7 @@ static void line(weft__stack *st, void *arg) {
     fprintf(out, "  %-9s", state_of(t));
     int reason = weft__load(&t->b.reason, relaxed); /* written by the task for us */
     if (reason) {
-        int64_t since = weft__clock_now() - weft__load(&t->b.since, relaxed);
+        int64_t since = weft__clock_now() - weft__since_when(weft__load(&t->b.since, relaxed));
         fprintf(out, " for %lld ms", (long long)(since / WEFT_MS));
         weft__lock *on = weft__load(&t->b.wait_lock, relaxed);
         bool one = reason == WEFT_WAIT_SEND || reason == WEFT_WAIT_RECV ||

@@ -17,6 +17,7 @@ enum {
     STALE_FACTOR = 4,     /* a ring is behind if more waits than 4 times what was done between the looks */
     MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
+    TIMERS_FIRST = 16,    /* so many at once jump the queue: a quarter of the rounds until timers are looked at again */
 };
 #define NAP_YOUNG (100 * WEFT_US)
 #define NAP_HELD WEFT_MS
@@ -107,11 +108,27 @@ static int run_wheel(weft__slot *s, weft__wheel *w, int64_t now) {
     return fired;
 }
 
+/* Those in the ring before `end` go behind the others, in their order. */
+static void put_behind(weft__slot *s, uint32_t end) {
+    while ((int32_t)(end - weft__load(&s->head, relaxed)) > 0) { /* thieves advance it, too */
+        weft__task *t = weft__ring_pop(s);
+        if (!t) return;
+        weft__ring_push(s, t);
+    }
+}
+
+/* What a few timers have woken runs before what was ready already (U3). After many it queues up, or a storm of timers would starve the others. */
 static void run_timers(weft__slot *s) {
     int64_t now = weft__clock_now();
-    weft__store(&s->now, now, relaxed); /* a hint for `since` */
-    if (weft__wheel_next(&s->wheel) <= now) run_wheel(s, &s->wheel, now);
-    if (weft__wheel_next(&weft__rt.outside) <= now) run_wheel(s, &weft__rt.outside, now);
+    weft__store(&s->now, weft__since(now, s), relaxed); /* a hint for `since` */
+    bool own = weft__wheel_next(&s->wheel) <= now, outside = weft__wheel_next(&weft__rt.outside) <= now;
+    if (likely(!own && !outside)) return;
+    weft__task *next = weft__load(&s->next, relaxed); /* a hint: a thief may have it now */
+    uint32_t end = weft__load(&s->tail, relaxed);     /* the owner's own */
+    int fired = own ? run_wheel(s, &s->wheel, now) : 0;
+    if (outside) fired += run_wheel(s, &weft__rt.outside, now);
+    if (next && next != weft__load(&s->next, relaxed)) end++; /* it was first, and has been pushed to the ring */
+    if (fired <= TIMERS_FIRST) put_behind(s, end);
 }
 
 /* Timers of slots whose owners have not looked at them: a task there computes, or nobody holds the slot. */
