@@ -125,7 +125,11 @@ function(weft_add_script test label seconds)
 endfunction()
 
 # The take-over stress with one part of the protocol left out: each of these programs must fail.
-foreach(mutant no_barrier no_in_rt plain_commit plain_reopen)
+set(mutants no_barrier no_in_rt plain_commit plain_reopen)
+if(NOT WEFT_TEST_MUTANTS)
+  set(mutants "")
+endif()
+foreach(mutant IN LISTS mutants)
   string(TOUPPER ${mutant} define)
   add_executable(mutant_${mutant} ${weft_c} ${weft_asm} ${PROJECT_SOURCE_DIR}/test/stress/takeover.c ${PROJECT_SOURCE_DIR}/test/harness.c)
   target_compile_definitions(mutant_${mutant} PRIVATE WEFT_MUTANT_${define} WEFT_DEBUG_CHECKS)
