@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,9 +124,11 @@ _Atomic bool weft__desc_os_looks;
 
 /* The descriptor's own flags stay as they are: others may share them (a terminal with the shell). So the kernel is asked not to wait for this
  * call only; where it cannot be (EOPNOTSUPP), whether there is something is looked at first. */
+/* By number, as below: the C library's functions are younger than some C libraries (musl 1.2.4). */
 static ssize_t read_now(int fd, void *buf, size_t n) {
     struct iovec v = {buf, n};
-    if (!weft__load(&weft__desc_os_looks, relaxed)) return preadv2(fd, &v, 1, -1, RWF_NOWAIT); /* a setting; orders nothing */
+    if (!weft__load(&weft__desc_os_looks, relaxed))
+        return syscall(SYS_preadv2, fd, &v, 1, -1L, 0L, RWF_NOWAIT); /* a setting; orders nothing */
     errno = EOPNOTSUPP;
     return -1;
 }
@@ -149,7 +152,7 @@ ssize_t weft__desc_os_write(int fd, const void *buf, size_t n, bool waits) {
     ssize_t r = -1;
     bool looks = waits || weft__load(&weft__desc_os_looks, relaxed); /* as above */
     for (int flags = RWF_NOWAIT | RWF_NOSIGNAL; !looks && flags; flags = flags == RWF_NOWAIT ? 0 : RWF_NOWAIT) {
-        r = pwritev2(fd, &v, 1, -1, flags);
+        r = syscall(SYS_pwritev2, fd, &v, 1, -1L, 0L, flags);
         if (r >= 0) return r;
         if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return -errno;
     }
