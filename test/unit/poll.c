@@ -144,15 +144,23 @@ static struct {
     int count, kicks;
     atomic_int added, fail_add;
     _Atomic uint64_t last_key;
-} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int fake_open(weft__poller *p) {
+    pthread_condattr_t monotonic; /* pthread_cond_clockwait is glibc's */
     (void)p;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&fake.changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     fake.count = fake.kicks = 0;
     atomic_store(&fake.added, 0);
     return 0;
 }
-static void fake_close(weft__poller *p) { (void)p; }
+static void fake_close(weft__poller *p) {
+    (void)p;
+    pthread_cond_destroy(&fake.changed);
+}
 static int fake_add(weft__poller *p, int fd_, uint64_t key) {
     (void)p, (void)fd_;
     pthread_mutex_lock(&fake.lock);
@@ -171,7 +179,7 @@ static int fake_wait(weft__poller *p, weft__edge *out, int max, int64_t until, b
         while (!fake.count && !fake.kicks) {
             if (!until)
                 pthread_cond_wait(&fake.changed, &fake.lock);
-            else if (pthread_cond_clockwait(&fake.changed, &fake.lock, CLOCK_MONOTONIC, &at))
+            else if (pthread_cond_timedwait(&fake.changed, &fake.lock, &at))
                 break;
         }
         *kicked = fake.kicks > 0;
