@@ -492,7 +492,7 @@ static int fork_in_thread(void *arg) {
     return 0;
 }
 TEST(fd, the_child_of_a_fork_has_a_poller_of_its_own) {
-    test_skip_under("a runtime is started in a child of a process with threads", NULL);
+    test_skip_under("a runtime is started in a child of a process with threads", "the emulator starts no thread there");
     CHECK_CHILD(fork_in_thread);
 }
 
