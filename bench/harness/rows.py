@@ -102,6 +102,7 @@ def _rows():
     for w in (1, 2):
         yield _channel(f"spsc_{w}w", "spsc", w, "spsc", "spsc", "chan_buf_spsc", "chan_buf_spsc")
     yield _channel("mpmc_2w", "mpmc", 2, "mpmc", "mpmc", "chan_mpmc", "chan_mpmc")
+    yield Row("mpsc_2w", 2, "ns", weft=cmd("mpsc 2", "mpsc_2w"))
     for cap, w in ((0, 1), (0, 2), (128, 1), (128, 2)):
         yield _channel(f"select2_cap{cap}_{w}w", f"select2 {cap}", w, f"select2_cap{cap}", f"select2_cap{cap}", f"select_2_cap{cap}",
                        f"select_2_cap{max(cap, 1)}", boost=False, tokio_args=str(max(cap, 1)))

@@ -79,7 +79,7 @@ static int consumer(void *arg) {
     return 0;
 }
 
-void wb_mpmc(const struct wb_args *a) {
+static void many_to(const struct wb_args *a, const char *name, int consumer_count) {
     _Atomic long received = 0;
     struct stream st = {.out = wb_chan(a->arg ? (size_t)a->arg : CAPACITY), .items = MPMC_ITEMS, .received = &received};
     struct wb_mark m;
@@ -89,7 +89,7 @@ void wb_mpmc(const struct wb_args *a) {
     weft_scope_begin(&producers, NULL);
     for (int i = 0; i < MPMC_SIDE; i++) {
         wb_must(weft_spawn(&producers, producer, &st), "weft_spawn");
-        wb_must(weft_spawn(&consumers, consumer, &st), "weft_spawn");
+        if (i < consumer_count) wb_must(weft_spawn(&consumers, consumer, &st), "weft_spawn");
     }
     wb_must(weft_scope_end(&producers), "weft_scope_end");
     weft_chan_close(st.out);
@@ -97,8 +97,16 @@ void wb_mpmc(const struct wb_args *a) {
     int64_t ns = wb_ns(&m);
     if (atomic_load_explicit(&received, memory_order_relaxed) != (long)MPMC_SIDE * MPMC_ITEMS)
         wb_must(WEFT_EBROKEN, "items were lost");
-    wb_report(&m, a, "mpmc", (double)ns / (MPMC_SIDE * MPMC_ITEMS), "ns/item");
+    wb_report(&m, a, name, (double)ns / (MPMC_SIDE * MPMC_ITEMS), "ns/item");
     weft_chan_unref(st.out);
+}
+
+void wb_mpmc(const struct wb_args *a) {
+    many_to(a, "mpmc", MPMC_SIDE);
+}
+
+void wb_mpsc(const struct wb_args *a) {
+    many_to(a, "mpsc", 1);
 }
 
 void wb_select2(const struct wb_args *a) {

@@ -18,6 +18,7 @@ static const struct {
     {"pingpong", wb_pingpong, "round trips over two rendezvous channels"},
     {"spsc", wb_spsc, "one producer, one consumer, capacity ARG (128)"},
     {"mpmc", wb_mpmc, "4 producers, 4 consumers, capacity ARG (128)"},
+    {"mpsc", wb_mpsc, "4 producers, 1 consumer, capacity ARG (128)"},
     {"select2", wb_select2, "select over two channels of capacity ARG (0)"},
     {"pipeline", wb_pipeline, "two stages with ARG (1000) ns of work for each item"},
     {"mutex", wb_mutex, "8 tasks that lock, count and unlock"},

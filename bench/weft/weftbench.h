@@ -41,7 +41,7 @@ weft_chan *wb_chan(size_t capacity); /* of longs */
 /* tasks.c */
 wb_fn wb_switch, wb_yield_many, wb_spawn_join, wb_spawn_join_stack, wb_spawn_batch, wb_fib, wb_skynet, wb_skynet_scope;
 /* chans.c */
-wb_fn wb_pingpong, wb_spsc, wb_mpmc, wb_select2, wb_pipeline;
+wb_fn wb_pingpong, wb_spsc, wb_mpmc, wb_mpsc, wb_select2, wb_pipeline;
 /* locks.c */
 wb_fn wb_mutex, wb_mutex_wait;
 /* waits.c */

@@ -39,8 +39,9 @@ typedef struct weft_stats {
 } weft_stats;
 
 /* Prints a line for the runtime and one for each task that has a stack: whose child it is (the task that opened its scope, where that is a
- * local variable), its state, what it waits for and since when, its function and
- * where it was spawned. From anywhere; the tasks go on meanwhile. */
+ * local variable), its state, its function and where it was spawned. The state is running; runnable; blocked (in a C call); preempted (it
+ * computes, and its slot was given to others meanwhile); or what it waits for, the object and since when. Tasks that have not started are counted in the
+ * first line; those that have ended are gone. From anywhere; the tasks go on meanwhile. */
 WEFT_API void weft_dump(FILE *out);
 
 /* Fills in the counters; all zero when no runtime runs. From anywhere. */

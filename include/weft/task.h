@@ -20,7 +20,7 @@ enum { WEFT_PRIORITY_LOW = -1, WEFT_PRIORITY_NORMAL = 0, WEFT_PRIORITY_HIGH = 1 
 enum {
     WEFT_PINNED = 1, /* the task stays on the thread it starts on, as between weft_pin and weft_unpin */
     WEFT_BOUND =
-        2 /* the task has an OS thread of its own, as after weft_bind; it waits for one before its function is called */
+        2 /* the task has an OS thread of its own, as after weft_bind; it waits for one before its function is called, as long as it takes */
 };
 
 typedef struct weft_task_opts {

@@ -24,6 +24,7 @@
 #include "task/task.h"
 
 #include <weft/thread.h>
+#include <weft/time.h>
 
 static struct {
     weft__lock lock;
@@ -191,16 +192,24 @@ void weft_unbind(void) {
     weft__leave();
 }
 
+/* Shielded: it is called, even if it is cancelled by now. After an error some time has passed. */
+static int start_bound(int cpu) {
+    int err = weft_shield_begin(WEFT_FOREVER);
+    if (err) {
+        weft_yield();
+        return err;
+    }
+    err = bind(cpu, WEFT_FOREVER);
+    if (err) (void)weft_sleep_for(WEFT_MS);
+    weft_shield_end();
+    return err;
+}
+
 int weft__bound_main(void *arg) {
     weft__extra *x = arg;
-    weft__task *t = weft__cur(weft__self());
-    t->fn = x->bound_fn;                       /* for people */
-    int err = weft_shield_begin(WEFT_FOREVER); /* it is called, even if it is cancelled by now */
-    if (!err) {
-        err = bind(x->cpu, WEFT_FOREVER);
-        weft_shield_end();
-    }
-    return err ? err : x->bound_fn(x->bound_arg);
+    weft__cur(weft__self())->fn = x->bound_fn; /* for people */
+    while (start_bound(x->cpu)) continue; /* it was accepted: as one without a stack, it waits until there is a thread for it */
+    return x->bound_fn(x->bound_arg);
 }
 
 int weft__bind_count(void) {

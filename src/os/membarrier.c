@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "os/os.h"
 
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,8 +15,7 @@ static long membarrier(int command) {
 }
 
 static void init(void) {
-    const char *forbidden = getenv("WEFT_NO_MEMBARRIER");
-    if ((forbidden && strcmp(forbidden, "1") == 0) || weft__fault()) return;
+    if (weft__env_on("WEFT_NO_MEMBARRIER") || weft__fault()) return;
     long can = membarrier(QUERY);
     if (can < 0 || !(can & PRIVATE_EXPEDITED)) return;
     if (membarrier(REGISTER_PRIVATE_EXPEDITED) == 0) weft__fences = false;

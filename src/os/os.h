@@ -24,6 +24,13 @@ long weft__fault_calls(void);
 /* Those of the calling thread, ever, while something was armed. */
 long weft__fault_calls_here(void);
 
+/* ---- the environment (env.c) ---- */
+
+/* NULL: it is not there, or the program runs with more rights than its user. */
+const char *weft__env(const char *name);
+/* It is there, and is "1". */
+bool weft__env_on(const char *name);
+
 /* ---- memory ---- */
 
 void *weft__malloc(size_t n);            /* NULL: none */

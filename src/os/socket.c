@@ -2,7 +2,9 @@
 #include "os/socket.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -127,12 +129,22 @@ int weft__desc_os_poll_all(struct pollfd *p, unsigned n) {
     return r < 0 ? -errno : 0;
 }
 
+_Atomic bool weft__desc_os_looks;
+
 /* The descriptor's own flags stay as they are: others may share them (a terminal with the shell). So the kernel is asked not to wait for this
  * call only; where it cannot be (EOPNOTSUPP), whether there is something is looked at first. */
+/* By number, as below: the C library's functions are younger than some C libraries (musl 1.2.4). */
+static ssize_t read_now(int fd, void *buf, size_t n) {
+    struct iovec v = {buf, n};
+    if (!weft__load(&weft__desc_os_looks, relaxed))
+        return syscall(SYS_preadv2, fd, &v, 1, -1L, 0L, RWF_NOWAIT); /* a setting; orders nothing */
+    errno = EOPNOTSUPP;
+    return -1;
+}
+
 ssize_t weft__desc_os_read(int fd, void *buf, size_t n, bool waits) {
     if (weft__fault()) return -weft__fault_errno;
-    struct iovec v = {buf, n};
-    ssize_t r = waits ? -1 : preadv2(fd, &v, 1, -1, RWF_NOWAIT);
+    ssize_t r = waits ? -1 : read_now(fd, buf, n);
     if (r >= 0) return r;
     if (!waits && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return -errno;
     int ready = waits ? POLLIN : weft__desc_os_poll(fd, POLLIN, 1);
@@ -147,13 +159,15 @@ ssize_t weft__desc_os_write(int fd, const void *buf, size_t n, bool waits) {
     if (weft__fault()) return -weft__fault_errno;
     struct iovec v = {(void *)(uintptr_t)buf, n};
     ssize_t r = -1;
-    for (int flags = RWF_NOWAIT | RWF_NOSIGNAL; !waits && flags; flags = flags == RWF_NOWAIT ? 0 : RWF_NOWAIT) {
-        r = pwritev2(fd, &v, 1, -1, flags);
+    bool looks = waits || weft__load(&weft__desc_os_looks, relaxed); /* as above */
+    for (int flags = RWF_NOWAIT | RWF_NOSIGNAL; !looks && flags; flags = flags == RWF_NOWAIT ? 0 : RWF_NOWAIT) {
+        r = syscall(SYS_pwritev2, fd, &v, 1, -1L, 0L, flags);
         if (r >= 0) return r;
         if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return -errno;
     }
     int ready = waits ? POLLOUT : weft__desc_os_poll(fd, POLLOUT, 1);
     if (ready <= 0) return ready < 0 ? ready : -EAGAIN;
+    if (!waits && n > PIPE_BUF) n = PIPE_BUF; /* a pipe with room has room for so much; more would wait */
     do {
         r = write(fd, buf, n);
     } while (r < 0 && errno == EINTR);

@@ -31,6 +31,8 @@ int weft__sock_get(int fd, int level, int name, int *value); /* an int option */
 int weft__sock_set(int fd, int level, int name, int value);
 int weft__sock_name(int fd, bool peer, struct sockaddr_storage *out, socklen_t *len);
 
+/* Whether there is something to read or room is looked at first, as where the kernel cannot be asked not to wait (a pipe before Linux 6.4). */
+extern _Atomic bool weft__desc_os_looks;
 /* Other descriptors: pipes, terminals, files. -EAGAIN: it would wait. `waits`: it may (a file, a device that cannot be asked). */
 ssize_t weft__desc_os_read(int fd, void *buf, size_t n, bool waits);
 ssize_t weft__desc_os_write(int fd, const void *buf, size_t n, bool waits);

@@ -27,8 +27,9 @@ void weft__resume(weft__block *b, weft__slot *s) {
             weft__ready(s, t);
         } else {
             weft__foreign_enter(); /* the task may run, end, and let the runtime end, while we are still in here */
+            weft__slot *last = weft__since_where(weft__load(&b->since, relaxed)); /* written before it parked */
             weft__inject_task(t);
-            weft__work_injected();
+            weft__work_injected(last);
             weft__foreign_leave();
         }
         return;

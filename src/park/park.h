@@ -109,7 +109,7 @@ struct weft__block {
     weft__scope *scope;                /* innermost open scope; the waiter */
     weft__scope *home;                 /* the scope it was spawned into; fixed */
     _Atomic(weft__block *) next, prev; /* home's list of blocks; under home's lock, read without it as a hint */
-    _Atomic int64_t since;             /* when it began to wait (the slot's clock); the waiter */
+    _Atomic int64_t since;             /* when it began to wait, and on which slot (weft__since); the waiter */
 };
 
 /* A place in a queue. Lives in the waiter's frame. */

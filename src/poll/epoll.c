@@ -3,9 +3,11 @@
  * a TCP socket tells that it can be written to only after it could not.
  *
  * Kicks come through an eventfd that is level-triggered, and that only the waiter with a time of its own empties (B3): a busy worker that looks
- * in passing sees it, and leaves it. Edge-triggered, such a worker took the kick that was meant for the sleeper.
+ * in passing sees it, and leaves it. Edge-triggered, such a worker took the kick that was meant for the sleeper. Where there is no eventfd (a filter)
+ * they come through a pipe. WEFT_NO_EVENTFD=1 in the environment asks for it.
  *
- * The time-out is in nanoseconds where the kernel has epoll_pwait2 (5.11), else in milliseconds, rounded up. */
+ * The time-out is in nanoseconds where the kernel has epoll_pwait2 (5.11), else in milliseconds, rounded up (WEFT_NO_EPOLL_PWAIT2=1). */
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -29,17 +31,36 @@ static int control(weft__poller *p, int op, int fd, uint32_t events, uint64_t ke
 }
 
 static void epoll_shut(weft__poller *p) {
+    if (p->kick_in >= 0 && p->kick_in != p->kick_fd) close(p->kick_in);
     if (p->kick_fd >= 0) close(p->kick_fd);
     if (p->fd >= 0) close(p->fd);
-    p->fd = p->kick_fd = -1;
+    p->fd = p->kick_fd = p->kick_in = -1;
+}
+
+static int kicks_by_pipe(weft__poller *p) {
+    int ends[2];
+    if (weft__fault()) return -weft__fault_errno;
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -errno;
+    p->kick_fd = ends[0];
+    p->kick_in = ends[1];
+    return 0;
+}
+
+static int open_kicks(weft__poller *p) {
+    if (weft__env_on("WEFT_NO_EVENTFD")) return kicks_by_pipe(p);
+    if (weft__fault()) return -weft__fault_errno;
+    p->kick_fd = p->kick_in = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (p->kick_fd >= 0) return 0;
+    return errno == ENOSYS || errno == EPERM ? kicks_by_pipe(p) : -errno;
 }
 
 static int epoll_open(weft__poller *p) {
+    if (weft__env_on("WEFT_NO_EPOLL_PWAIT2")) weft__store(&coarse, true, relaxed); /* as in kernel_wait */
+    p->kick_fd = p->kick_in = -1;
     p->fd = weft__fault() ? (errno = weft__fault_errno, -1) : epoll_create1(EPOLL_CLOEXEC);
-    p->kick_fd = -1;
     if (p->fd < 0) return -errno;
-    p->kick_fd = weft__fault() ? (errno = weft__fault_errno, -1) : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int err = p->kick_fd < 0 ? -errno : control(p, EPOLL_CTL_ADD, p->kick_fd, EPOLLIN, KICK);
+    int err = open_kicks(p);
+    if (!err) err = control(p, EPOLL_CTL_ADD, p->kick_fd, EPOLLIN, KICK);
     if (err) epoll_shut(p);
     return err;
 }
@@ -85,8 +106,8 @@ static uint32_t ready_of(uint32_t events) {
 }
 
 static void empty(weft__poller *p) {
-    uint64_t count;
-    while (read(p->kick_fd, &count, sizeof count) > 0) {
+    uint64_t counts[64]; /* a pipe has one for each kick */
+    while (read(p->kick_fd, counts, sizeof counts) > 0) {
     }
 }
 
@@ -112,7 +133,7 @@ static void epoll_kick(weft__poller *p) {
     uint64_t one = 1;
     ssize_t n;
     do {
-        n = write(p->kick_fd, &one, sizeof one); /* EAGAIN: it is full of kicks already */
+        n = write(p->kick_in, &one, sizeof one); /* EAGAIN: it is full of kicks already */
     } while (n < 0 && errno == EINTR);
 }
 

@@ -53,8 +53,8 @@ typedef struct weft__backend {
 
 struct weft__poller {
     const weft__backend *backend;
-    int fd, kick_fd; /* the backend's */
-    void *own;       /* likewise */
+    int fd, kick_fd, kick_in; /* the backend's: what it waits in, what a kick is seen at, what it goes into */
+    void *own;                /* likewise */
 };
 
 extern const weft__backend weft__epoll;

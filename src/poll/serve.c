@@ -8,6 +8,7 @@
 #include "poll/poll.h"
 
 #include "os/os.h"
+#include "os/socket.h"
 
 const weft__backend *weft__backend_used = &weft__epoll;
 _Atomic int weft__polling;
@@ -24,7 +25,8 @@ int weft__poll_open(void) {
     weft__lock_take(&serve.lock);
     int err = 0;
     if (!weft__load(&weft__polling, relaxed)) {
-        serve.poller = (weft__poller){.backend = weft__backend_used, .fd = -1, .kick_fd = -1};
+        weft__store(&weft__desc_os_looks, weft__env_on("WEFT_NO_NOWAIT"), relaxed); /* orders nothing */
+        serve.poller = (weft__poller){.backend = weft__backend_used, .fd = -1, .kick_fd = -1, .kick_in = -1};
         err = serve.poller.backend->open(&serve.poller);
         if (!err) weft__store(&weft__polling, 1, release); /* pairs with the acquire above */
     }

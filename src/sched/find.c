@@ -18,6 +18,7 @@ enum {
     MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
     LOOKS = 8,            /* at the poller, in passing */
+    TIMERS_FIRST = 16,    /* so many at once jump the queue: a quarter of the rounds until timers are looked at again */
 };
 #define NAP_YOUNG (100 * WEFT_US)
 #define NAP_HELD WEFT_MS
@@ -108,11 +109,27 @@ static int run_wheel(weft__slot *s, weft__wheel *w, int64_t now) {
     return fired;
 }
 
+/* Those in the ring before `end` go behind the others, in their order. */
+static void put_behind(weft__slot *s, uint32_t end) {
+    while ((int32_t)(end - weft__load(&s->head, relaxed)) > 0) { /* thieves advance it, too */
+        weft__task *t = weft__ring_pop(s);
+        if (!t) return;
+        weft__ring_push(s, t);
+    }
+}
+
+/* What a few timers have woken runs before what was ready already (U3). After many it queues up, or a storm of timers would starve the others. */
 static void run_timers(weft__slot *s) {
     int64_t now = weft__clock_now();
-    weft__store(&s->now, now, relaxed); /* a hint for `since` */
-    if (weft__wheel_next(&s->wheel) <= now) run_wheel(s, &s->wheel, now);
-    if (weft__wheel_next(&weft__rt.outside) <= now) run_wheel(s, &weft__rt.outside, now);
+    weft__store(&s->now, weft__since(now, s), relaxed); /* a hint for `since` */
+    bool own = weft__wheel_next(&s->wheel) <= now, outside = weft__wheel_next(&weft__rt.outside) <= now;
+    if (likely(!own && !outside)) return;
+    weft__task *next = weft__load(&s->next, relaxed); /* a hint: a thief may have it now */
+    uint32_t end = weft__load(&s->tail, relaxed);     /* the owner's own */
+    int fired = own ? run_wheel(s, &s->wheel, now) : 0;
+    if (outside) fired += run_wheel(s, &weft__rt.outside, now);
+    if (next && next != weft__load(&s->next, relaxed)) end++; /* it was first, and has been pushed to the ring */
+    if (fired <= TIMERS_FIRST) put_behind(s, end);
 }
 
 /* Timers of slots whose owners have not looked at them: a task there computes, or nobody holds the slot. */
@@ -145,6 +162,19 @@ static int look(weft__slot *s, int times) {
 static bool look_due(weft__slot *s) {
     if (weft__load(&s->head, relaxed) - s->look_head < s->look_count) return false; /* as above */
     return weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY);
+}
+
+bool weft__idle_work_waits(weft__slot *s, int fresh) {
+    if (weft__load(&weft__rt.started.count, acquire) || weft__load(&weft__rt.fresh.count, acquire)) return true;
+    if (weft__lane_waits(WEFT_LANE_HIGH) || weft__lane_waits(WEFT_LANE_LOW)) return true;
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__slot *v = &weft__rt.slot[i];
+        if (v == s) continue;
+        if (weft__load(&v->head, acquire) != weft__load(&v->tail, acquire)) return true; /* hints, behind a barrier */
+        uint32_t n = weft__load(&v->bottom, acquire) - weft__load(&v->top, acquire);
+        if ((int32_t)n >= fresh) return true;
+    }
+    return false;
 }
 
 /* ---- the order of looking ---- */

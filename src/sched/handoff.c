@@ -14,7 +14,7 @@ static void post_publish(weft__slot *s, void *task) {
         return;
     }
     weft__inject_task(t);
-    weft__work_injected();
+    weft__work_injected(NULL);
 }
 
 /* The worker is about to lose its slot computing. Before the commit, since behind it the worker may be back at once. */

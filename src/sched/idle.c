@@ -57,6 +57,7 @@ enum {
     QUIET_NAPS = 2,            /* naps after everything has become idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
+    LOOKS = 16,                /* sleeping workers that are looked at for the one that had a slot last */
     SPARES = 2,                /* workers that stay although there is no slot for them */
 };
 
@@ -134,10 +135,22 @@ static weft__worker *relieve(void) {
     return idle.sentry ? NULL : (idle.sentry = idle.workers);
 }
 
-/* Anybody but the sentry, if possible, and rather not the listener, unless there is nothing to listen for: no slot is left. */
-static weft__worker *worker_pop(void) {
-    weft__worker *w = idle.workers;
-    while (w && (w == idle.sentry || w == idle.listener)) w = w->idle_next;
+/* The one that had the slot last, of the first few that are neither sentry nor listener; else the first of these. */
+static weft__worker *worker_of(weft__slot *s) {
+    weft__worker *first = NULL;
+    int looks = 0;
+    for (weft__worker *w = idle.workers; w && looks < LOOKS; w = w->idle_next) {
+        if (w == idle.sentry || w == idle.listener) continue;
+        if (w->last == s) return w;
+        if (!first) first = w;
+        looks++;
+    }
+    return first;
+}
+
+/* For the slot: anybody but the sentry, if possible, and rather not the listener, unless there is nothing to listen for: no slot is left. */
+static weft__worker *worker_pop(weft__slot *s) {
+    weft__worker *w = worker_of(s);
     bool listener = idle.listener && idle.listener->idle_prev;                       /* else it is on its way already */
     if (listener && (!w || !weft__load(&weft__rt.idle, relaxed))) w = idle.listener; /* written under the lock */
     if (!w) w = idle.workers;
@@ -177,19 +190,6 @@ static void give(weft__worker *w, weft__slot *s, bool searching) {
 }
 
 /* ---- making work known ---- */
-
-bool weft__idle_work_waits(weft__slot *s, int fresh) {
-    if (weft__load(&weft__rt.started.count, acquire) || weft__load(&weft__rt.fresh.count, acquire)) return true;
-    if (weft__lane_waits(WEFT_LANE_HIGH) || weft__lane_waits(WEFT_LANE_LOW)) return true;
-    for (int i = 0; i < weft__rt.slots; i++) {
-        weft__slot *v = &weft__rt.slot[i];
-        if (v == s) continue;
-        if (weft__load(&v->head, acquire) != weft__load(&v->tail, acquire)) return true; /* hints, behind a barrier */
-        uint32_t n = weft__load(&v->bottom, acquire) - weft__load(&v->top, acquire);
-        if ((int32_t)n >= fresh) return true;
-    }
-    return false;
-}
 
 /* Whether another thread may be tried now; under the lock. */
 static bool may_start(void) {
@@ -241,13 +241,14 @@ typedef struct {
     bool spare;
 } pair;
 
-/* A slot and a worker for it; no worker: one is to be started. No slot: nobody can be woken, and we are no searcher any more. */
-static pair take_pair(void) {
+/* A slot, `prefer` if it is idle, and a worker for it; no worker: one is to be started. No slot: nobody can be woken, and we are no searcher any
+ * more. */
+static pair take_pair(weft__slot *prefer) {
     pair p = {0};
     weft__lock_take(&idle.lock);
-    if (idle.workers || may_start()) p.slot = slot_pop(NULL);
+    if (idle.workers || may_start()) p.slot = slot_pop(prefer);
     if (p.slot) {
-        p.worker = worker_pop();
+        p.worker = worker_pop(p.slot);
         p.sentry = undeep(p.worker);
         p.spare = fewer(1);
     } else {
@@ -257,10 +258,10 @@ static pair take_pair(void) {
     return p;
 }
 
-void weft__wake_one(weft__slot *by) {
+void weft__wake_one(weft__slot *by, weft__slot *prefer) {
     int32_t none = 0;
     if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return; /* I4; the searcher will find it */
-    pair p = take_pair();
+    pair p = take_pair(prefer);
     if (!p.slot) return;
     if (!p.worker && weft__worker_start(p.slot, true) < 0) {
         not_started(p.slot, true);
@@ -284,11 +285,11 @@ static void kick_sentry(bool for_timer) {
     if (w) weft__worker_kick(w);
 }
 
-void weft__work_injected(void) {
+void weft__work_injected(weft__slot *prefer) {
     atomic_thread_fence(memory_order_seq_cst); /* the work before the look; pairs with the heavy barrier in weft__idle */
     if (weft__load(&weft__rt.searching, relaxed)) return;
     if (weft__load(&weft__rt.idle, relaxed) > 0) {
-        weft__wake_one(NULL);
+        weft__wake_one(NULL, prefer);
         return;
     }
     weft__worker *w = weft__load(&weft__rt.napper, acquire); /* workers are never freed while the runtime runs */
@@ -525,7 +526,7 @@ weft__slot *weft__idle(weft__worker *w) {
         weft__heavy_barrier(); /* pairs with the light barrier in weft__work_made */
         if (weft__idle_work_waits(NULL, WORTH_WAKING)) {
             if (w->own_thread)
-                weft__wake_one(NULL);
+                weft__wake_one(NULL, NULL);
             else if ((s = take_back(w)))
                 return s;
         }
@@ -577,7 +578,7 @@ void weft__idle_slot_give(weft__slot *s) {
     weft__worker *w = wanting_pop();
     /* The sentry, which is awake, where others may be long in coming; else one of these, so that the next look comes soon. */
     if (!w && me->idle_prev && weft__load(&weft__rt.strays, relaxed)) worker_remove(w = me);
-    if (!w) w = worker_pop();
+    if (!w) w = worker_pop(s);
     weft__worker *sentry = undeep(w);
     /* One to watch, and one for the next slot: where many compute, a new thread is long in coming. */
     bool spare = w && fewer(2);

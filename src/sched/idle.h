@@ -5,8 +5,9 @@
 
 #include "sched/sched.h"
 
-/* Wakes a worker for an idle slot, if there is one and nobody searches already. */
-WEFT_COLD void weft__wake_one(weft__slot *s);
+/* Wakes a worker for an idle slot, if there is one and nobody searches already. `s`: the caller's, NULL outside; `prefer`: for that slot, if it
+ * is idle, by the worker that had it last; NULL: for any. */
+WEFT_COLD void weft__wake_one(weft__slot *s, weft__slot *prefer);
 
 /* After making work that another slot could do: is there somebody to be woken for it? */
 WEFT_INLINE bool weft__wake_wanted(void) {
@@ -15,7 +16,7 @@ WEFT_INLINE bool weft__wake_wanted(void) {
     return unlikely(weft__load(&weft__rt.idle, relaxed) > 0) && weft__load(&weft__rt.searching, relaxed) == 0;
 }
 WEFT_INLINE void weft__work_made(weft__slot *s) {
-    if (weft__wake_wanted()) weft__wake_one(s);
+    if (weft__wake_wanted()) weft__wake_one(s, NULL);
 }
 /* Around what a plain thread does with the runtime's memory: weft_stop waits for its end. */
 WEFT_INLINE void weft__foreign_enter(void) {
@@ -26,8 +27,8 @@ WEFT_INLINE void weft__foreign_leave(void) {
     weft__sub(&weft__rt.foreign_inside, 1, release); /* pairs with the acquire in weft_stop */
 }
 
-/* After making work from outside any slot: somebody must look at the global queues soon. */
-void weft__work_injected(void);
+/* After making work from outside any slot: somebody must look at the global queues soon, with the slot `prefer` if that is idle. */
+void weft__work_injected(weft__slot *prefer);
 
 /* The worker has found nothing: gives up the slot it may have and sleeps. Returns when it has a slot again; NULL: the runtime
  * stops. */
@@ -110,6 +111,8 @@ void weft__worker_kick(weft__worker *w);
 /* All workers leave their loops, and their threads end. No task is left. */
 void weft__workers_stop(void);
 int weft__workers_count(void);
+/* Whose thread the task is on, with or without a slot; NULL: nobody's. A hint. */
+weft__worker *weft__worker_running(weft__task *t);
 /* In the child of a fork: there are none. */
 void weft__workers_forget(void);
 

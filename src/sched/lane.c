@@ -30,7 +30,7 @@ bool weft__low_starves(int64_t now) {
 
 static void announce(weft__slot *s, int lane) {
     if (!s) {
-        weft__work_injected();
+        weft__work_injected(NULL);
         return;
     }
     if (lane == WEFT_LANE_HIGH) weft__attend_soon(s, 1);

@@ -152,7 +152,7 @@ struct weft__slot {
     _Atomic uint32_t seen;          /* picks when the sentry looked last; the sentry's */
     _Atomic uint64_t spawned, done; /* root tasks; see weft__root_alive */
     _Atomic uint64_t taken, given;  /* stacks, for tasks; for the stats */
-    _Atomic int64_t now;            /* the clock when it was last looked at */
+    _Atomic int64_t now;            /* the clock when it was last looked at, and whose it is (weft__since) */
     _Atomic uint64_t steals, wakes, sleeps, overflows;
     int index;         /* fixed */
     weft__place place; /* with WEFT_PIN_WORKERS; fixed */
@@ -289,6 +289,19 @@ struct weft__rt {
     weft__wheel outside; /* deadlines of plain threads' scopes; outlives the slots */
 };
 extern struct weft__rt weft__rt;
+
+/* A moment and a slot in one word: the clock to about a microsecond, and the slot's number in the bits below. Whoever notes since when he waits
+ * (weft__block.since) so notes where he ran last, and that costs nothing. */
+WEFT_INLINE int64_t weft__since(int64_t now, const weft__slot *s) {
+    return (now & -(int64_t)WEFT_SLOTS_MAX) | s->index;
+}
+WEFT_INLINE int64_t weft__since_when(int64_t since) {
+    return since & -(int64_t)WEFT_SLOTS_MAX;
+}
+WEFT_INLINE weft__slot *weft__since_where(int64_t since) {
+    int64_t index = since & (WEFT_SLOTS_MAX - 1);
+    return index < weft__rt.slots ? &weft__rt.slot[index] : NULL;
+}
 
 /* ---- who am I (self.c) ----
  *

@@ -72,7 +72,7 @@ static void begin(void) {
     trim.spent = 0;
     trim.picks = all_picks();
     trim.since = trim.next_since;
-    trim.next_since = weft__clock_now();
+    trim.next_since = weft__since_when(weft__clock_now()); /* as slots note it */
     for (int i = 0; i < weft__rt.slots; i++) {
         int64_t now = weft__load(&weft__rt.slot[i].now, relaxed); /* T1 */
         if (now < trim.next_since) trim.next_since = now;

@@ -220,6 +220,14 @@ void weft__worker_leave(weft__worker *w) {
     weft__worker_request(w); /* a task that it runs steps back, and it visits its own stack */
 }
 
+weft__worker *weft__worker_running(weft__task *t) {
+    weft__lock_take(&workers.lock);
+    weft__worker *w = workers.all;
+    while (w && weft__cur(w) != t) w = w->all_next;
+    weft__lock_leave(&workers.lock);
+    return w;
+}
+
 int weft__workers_count(void) {
     weft__lock_take(&workers.lock);
     int n = workers.count;

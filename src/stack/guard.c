@@ -63,14 +63,13 @@ static long map_budget(void) {
 }
 
 static int wanted(void) {
-    const char *s = getenv("WEFT_STACK_GUARDS");
+    const char *s = weft__env("WEFT_STACK_GUARDS");
     if (!s || strcmp(s, "region") == 0) return REGION;
     return strcmp(s, "protect") == 0 ? PROTECT : strcmp(s, "canary") == 0 ? CANARY : REGION;
 }
 
 int weft__guards_open(void) {
-    const char *single = getenv("WEFT_NO_PROCESS_MADVISE");
-    weft__vm_one_by_one = single && strcmp(single, "1") == 0;
+    weft__vm_one_by_one = weft__env_on("WEFT_NO_PROCESS_MADVISE");
     best = wanted();
     if (best == REGION && !region_works()) best = PROTECT;
     weft__store(&weakest, best, relaxed);

@@ -348,7 +348,7 @@ void weft__stack_unpoison(weft__stack *s) {
  * the environment (MiB) is for those. */
 static size_t slab_first(void) {
     if (RUNNING_ON_VALGRIND || weft__vm_scarce("/proc/sys/vm/overcommit_memory")) return SLAB_LITTLE;
-    const char *s = getenv("WEFT_STACK_SLAB");
+    const char *s = weft__env("WEFT_STACK_SLAB");
     long mib = s ? strtol(s, NULL, 10) : 0;
     return mib > 0 && mib <= (long)(SLAB_FIRST >> 20) ? (size_t)mib << 20 : SLAB_FIRST;
 }

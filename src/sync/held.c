@@ -2,7 +2,6 @@
 #include "sync/held.h"
 
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -97,7 +96,7 @@ static void report(const note *n, int reason) {
               n->lock, place);
     int frames = weft__unwind_backtrace(frame, FRAMES, any, NULL);
     dprintf(STDERR_FILENO, "  it waits at, innermost first:\n");
-    backtrace_symbols_fd(frame, frames, STDERR_FILENO);
+    weft__os_backtrace_print(frame, frames, STDERR_FILENO);
 }
 
 /* Waiting for one lock with another one held is what nested locks do. */

@@ -61,6 +61,9 @@ static const setting settings[] = {
     {"WEFT_STACK_GUARDS", NULL, .kind = WORD, .means = "region, protect or canary"},
     {"WEFT_NO_MEMBARRIER", NULL, .kind = WORD, .means = "0 or 1"},
     {"WEFT_NO_PROCESS_MADVISE", NULL, .kind = WORD, .means = "0 or 1"},
+    {"WEFT_NO_EVENTFD", NULL, .kind = WORD, .means = "0 or 1"},
+    {"WEFT_NO_EPOLL_PWAIT2", NULL, .kind = WORD, .means = "0 or 1"},
+    {"WEFT_NO_NOWAIT", NULL, .kind = WORD, .means = "0 or 1"},
 };
 
 /* ---- text to numbers ---- */
@@ -162,7 +165,7 @@ static int check_field(const setting *s, const weft_config *c) {
 }
 
 static int from_environment(const setting *s, weft_config *c) {
-    const char *text = secure_getenv(s->variable);
+    const char *text = weft__env(s->variable);
     int64_t v = 0;
     if (!text) return 0;
     if (!parse(s, text, &v)) {

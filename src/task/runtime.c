@@ -109,8 +109,8 @@ static int open_slots(void) {
         s->index = i;
         s->random = 0x9e3779b9u * (uint32_t)(i + 1) | 1;
         s->budget = WEFT_BUDGET;
-        s->last_id = (uint64_t)(i + 1);     /* ids of slot i are i + 1 modulo slots + 1; those from outside 0 */
-        weft__store(&s->now, now, relaxed); /* nobody else is there yet */
+        s->last_id = (uint64_t)(i + 1);                     /* ids of slot i are i + 1 modulo slots + 1; those from outside 0 */
+        weft__store(&s->now, weft__since(now, s), relaxed); /* nobody else is there yet */
         weft__wheel_init(&s->wheel, now);
     }
     place_slots();

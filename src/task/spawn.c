@@ -67,7 +67,7 @@ static WEFT_COLD int push_full_and_leave(weft__slot *s, weft__fresh *f) {
 }
 
 static WEFT_COLD int wake_and_leave(weft__slot *s) {
-    weft__wake_one(s);
+    weft__wake_one(s, NULL);
     weft__leave();
     return 0;
 }
@@ -169,7 +169,7 @@ void weft__fresh_start(weft__fresh *f, weft__slot *s) {
         weft__work_made(s);
     } else {
         weft__inject_fresh(f);
-        weft__work_injected();
+        weft__work_injected(NULL);
     }
     if (!s) weft__foreign_leave();
 }

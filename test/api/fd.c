@@ -350,6 +350,32 @@ static int terminal(void *arg) {
     CHECK_EQ(weft_fd_close(m), 0);
     return 0;
 }
+/* A write that the kernel cannot be asked to end early must not wait in it: its deadline would not be seen. */
+static int full_pipe(void *arg) {
+    (void)arg;
+    int p[2];
+    static char data[1 << 20];
+    size_t in = 0;
+    ssize_t n;
+    CHECK_EQ(pipe(p), 0);
+    while ((n = weft_fd_write(p[1], data, sizeof data, weft_after(WEFT_MS))) > 0) in += (size_t)n;
+    CHECK_EQ(n, WEFT_ETIMEDOUT);
+    CHECK_GT(in, 0);
+    CHECK_LT(in, sizeof data);
+    CHECK_EQ(weft_fd_close(p[1]), 0);
+    while ((n = weft_fd_read(p[0], data, sizeof data, WEFT_FOREVER)) > 0) in -= (size_t)n;
+    CHECK_EQ(n, 0);
+    CHECK_EQ(in, 0);
+    CHECK_EQ(weft_fd_close(p[0]), 0);
+    return 0;
+}
+TEST(fd, a_write_into_a_full_pipe_ends_with_its_deadline) { run_each(full_pipe); }
+TEST(fd, pipes_are_looked_at_first_where_the_kernel_cannot_be_asked) {
+    setenv("WEFT_NO_NOWAIT", "1", 1);
+    run_each(full_pipe);
+    run_each(kinds);
+}
+
 TEST(fd, a_terminal_is_waited_for_and_left_as_it_is) { run_each(terminal); }
 
 static int wrong(void *arg) {
@@ -466,7 +492,7 @@ static int fork_in_thread(void *arg) {
     return 0;
 }
 TEST(fd, the_child_of_a_fork_has_a_poller_of_its_own) {
-    test_skip_under("a runtime is started in a child of a process with threads", NULL);
+    test_skip_under("a runtime is started in a child of a process with threads", "the emulator starts no thread there");
     CHECK_CHILD(fork_in_thread);
 }
 

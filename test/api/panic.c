@@ -534,9 +534,12 @@ TEST(panic, a_task_that_ends_its_thread_is_told) {
 }
 
 #if defined(__x86_64__)
+#define CALL_WITHOUT_TABLES "sub $8, %rsp\nxor %eax, %eax\ncall *%rdi\nadd $8, %rsp\nret\n"
+#else
+#define CALL_WITHOUT_TABLES "stp x29, x30, [sp, #-16]!\nmov x9, x0\nmov x0, xzr\nblr x9\nldp x29, x30, [sp], #16\nret\n"
+#endif
 int call_without_tables(weft_fn *fn);
-__asm__(".text\n.type call_without_tables, @function\ncall_without_tables:\n"
-        "sub $8, %rsp\nxor %eax, %eax\ncall *%rdi\nadd $8, %rsp\nret\n"
+__asm__(".text\n.type call_without_tables, %function\ncall_without_tables:\n" CALL_WITHOUT_TABLES
         ".size call_without_tables, .-call_without_tables\n");
 
 static int panics_without_tables(void *arg) {
@@ -553,4 +556,3 @@ TEST(panic, through_code_without_unwind_tables_aborts) {
     CHECK_DIES(run_without_tables, "code without unwind tables");
     CHECK_DIES(run_without_tables, "at 0");
 }
-#endif

@@ -4,13 +4,14 @@
 #include <sched.h>
 
 #include "api/common.h"
+#include "api/fake.h"
 
 enum { WORKERS_MOST = 8 };
 
 static const weft_config one = {.workers = 1}; /* with the usual slice */
 
 static struct {
-    atomic_int stop, high_runs, low_runs, normal_runs, order, waiting;
+    atomic_int stop, high_runs, low_runs, normal_runs, order, waiting, sleeping;
     int high_at, normal_at, low_at;
 } st;
 
@@ -205,6 +206,39 @@ TEST(priority, a_high_task_that_a_task_wakes_runs_before_a_hundred_that_are_read
 }
 
 /* ---- the slice ---- */
+
+enum { SLEEPERS = 8 };
+static int ran_at[SLEEPERS]; /* rounds that the others have had */
+
+static int sleep_and_note(void *arg) {
+    atomic_fetch_add(&st.sleeping, 1);
+    CHECK_EQ(weft_sleep(weft_at(START + WEFT_SECOND)), 0);
+    ran_at[(intptr_t)arg] = atomic_load(&st.normal_runs);
+    atomic_fetch_sub(&st.sleeping, 1);
+    return 0;
+}
+
+static int timers_among_many(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < SLEEPERS; i++) CHECK_EQ(weft_spawn(&s, sleep_and_note, as_arg(i)), 0);
+    task_wait(&st.sleeping, SLEEPERS);
+    for (int i = 0; i < 100; i++) CHECK_EQ(weft_spawn(&s, yield_and_count, NULL), 0);
+    while (atomic_load(&st.normal_runs) < 200) weft_yield();
+    weft__clock_advance(WEFT_SECOND);
+    int then = atomic_load(&st.normal_runs);
+    while (atomic_load(&st.sleeping)) weft_yield();
+    atomic_store(&st.stop, 1);
+    for (int i = 0; i < SLEEPERS; i++) CHECK_LE(ran_at[i] - then, 2 * WEFT_GLOBAL_EVERY);
+    for (int i = 0; i < SLEEPERS; i++) CHECK_LE(ran_at[i] - ran_at[SLEEPERS - 1], SLEEPERS); /* one after the other */
+    return weft_scope_end(&s);
+}
+
+TEST(priority, those_that_timers_wake_run_before_a_hundred_that_are_ready) {
+    reset();
+    run_fake_on(1, timers_among_many);
+}
 
 static int say_it_ran(void *arg) {
     atomic_store((atomic_int *)arg, 1);

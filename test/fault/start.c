@@ -98,6 +98,23 @@ TEST(fault_start, run_fails_cleanly_at_every_call) {
     }
 }
 
+/* What WEFT_MAIN calls gives the function's result, or says the error and gives 1. */
+TEST(fault_start, a_main_of_tasks_fails_cleanly_at_every_call) {
+    char *argv[] = {(char *)(uintptr_t) "program", NULL};
+    struct holdings before = {0};
+    check_sound();
+    for (long n = 0; n <= 40; n += n && stride() > 1 ? 9 : 1) {
+        weft__fault_arm(n, false);
+        int rc = weft_main(do_nothing, 1, argv);
+        weft__fault_arm(0, false);
+        CHECK_MSG(rc == 12 || rc == 1, "call %ld failed: weft_main gave %d", n, rc);
+        if (n == 0) before = holdings();
+        if (n == 0) CHECK_EQ(rc, 12);
+    }
+    check_holdings(before, 10);
+    check_sound();
+}
+
 /* A program that takes errors as they come: what is accepted runs, the rest is reported. */
 static int careful_main(void *arg) {
     (void)arg;

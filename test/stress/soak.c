@@ -3,7 +3,7 @@
  * taken away, plain threads on the same channels, runtimes that start and stop. At the end of each season it is counted:
  * every element sent was received once, every child accepted ran and ended once; at the end of each life nothing is left.
  *
- * It goes on for WEFT_SOAK seconds (1 without it). The seed is printed; WEFT_TEST_SEED gives it again. */
+ * It goes on for WEFT_TEST_SOAK seconds (1 without it). The seed is printed; WEFT_TEST_SEED gives it again. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -358,7 +358,7 @@ static int least_threads(void) {
 }
 
 static long soak_seconds(void) {
-    const char *s = getenv("WEFT_SOAK");
+    const char *s = getenv("WEFT_TEST_SOAK");
     long n = s ? strtol(s, NULL, 10) : 1;
     return n > 0 ? n : 1;
 }

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* Operations on descriptors, with each of their calls failing in turn: an error or success, nothing leaked, and afterwards everything works. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fault/common.h"
+
+static weft_deadline soon(void) { return weft_after(60 * WEFT_SECOND); } /* nothing is waited for that does not come */
+
+/* The first error of several steps; later ones are left out. */
+static int error;
+static bool step(ssize_t rc) {
+    if (!error && rc < 0) error = (int)rc;
+    return !error;
+}
+#define STEP(call) (void)(!error && step(call))
+
+static void use_stream(int a, int b) {
+    char buf[8];
+    STEP(weft_fd_wait(a, WEFT_WRITABLE, soon()));
+    STEP(weft_fd_send(a, "ab", 2, 0, soon()));
+    STEP(weft_fd_wait(b, WEFT_READABLE, soon()));
+    STEP(weft_fd_recv(b, buf, sizeof buf, 0, soon()));
+    STEP(weft_fd_write(b, "c", 1, soon()));
+    STEP(weft_fd_read(a, buf, sizeof buf, soon()));
+}
+
+static void use_datagrams(int a, int b) {
+    char buf[8];
+    struct iovec v = {buf, 2};
+    struct sockaddr_storage from;
+    socklen_t len = sizeof from;
+    STEP(weft_fd_sendto(a, "ab", 2, 0, NULL, 0, soon()));
+    STEP(weft_fd_recvfrom(b, buf, sizeof buf, 0, (struct sockaddr *)&from, &len, soon()));
+    STEP(weft_fd_sendmsg(a, &(struct msghdr){.msg_iov = &v, .msg_iovlen = 1}, 0, soon()));
+    STEP(weft_fd_recvmsg(b, &(struct msghdr){.msg_iov = &v, .msg_iovlen = 1}, 0, soon()));
+}
+
+static int on_pair(void (*use)(int, int), int type) {
+    int p[2];
+    error = 0;
+    if (type)
+        CHECK_EQ(socketpair(AF_UNIX, type, 0, p), 0);
+    else
+        CHECK_EQ(pipe(p), 0);
+    use(p[0], p[1]);
+    CHECK_EQ(weft_fd_close(p[0]), 0); /* whatever has happened to it before */
+    CHECK_EQ(weft_fd_close(p[1]), 0);
+    return error;
+}
+
+static int op_stream(void) { return on_pair(use_stream, SOCK_STREAM); }
+static int op_datagrams(void) { return on_pair(use_datagrams, SOCK_DGRAM); }
+
+static void use_pipe(int out, int in) {
+    char buf[8];
+    STEP(weft_fd_write(in, "ab", 2, soon()));
+    STEP(weft_fd_wait(out, WEFT_READABLE, soon()));
+    STEP(weft_fd_read(out, buf, sizeof buf, soon()));
+}
+static int op_pipe(void) { return on_pair(use_pipe, 0); }
+
+static int op_accept(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    int l = socket(AF_INET, SOCK_STREAM, 0), c = socket(AF_INET, SOCK_STREAM, 0), got = -1;
+    CHECK(l >= 0 && c >= 0);
+    CHECK_EQ(bind(l, (struct sockaddr *)&at, len), 0);
+    CHECK_EQ(listen(l, 8), 0);
+    CHECK_EQ(getsockname(l, (struct sockaddr *)&at, &len), 0);
+    error = 0;
+    STEP(weft_fd_connect(c, (struct sockaddr *)&at, len, soon()));
+    STEP(got = weft_fd_accept(l, NULL, NULL, soon()));
+    if (got >= 0) use_stream(c, got);
+    if (got >= 0) CHECK_EQ(weft_fd_close(got), 0);
+    CHECK_EQ(weft_fd_close(c), 0);
+    CHECK_EQ(weft_fd_close(l), 0);
+    return error;
+}
+
+static int (*const ops[])(void) = {op_stream, op_datagrams, op_pipe, op_accept};
+
+static int each_fails(void *arg) {
+    (void)arg;
+    for (size_t i = 0; i < COUNT(ops); i++) {
+        int errors = 0;
+        CHECK_EQ(ops[i](), 0); /* tables and the poller are there */
+        int fds = test_fds();
+        for (long nth = 1; nth <= 40; nth += test_slow_tools() > 10 && nth > 8 ? 7 : 1) {
+            weft__fault_arm(nth, false);
+            int rc = ops[i]();
+            weft__fault_arm(0, false);
+            CHECK_MSG(rc == 0 || is_fault(rc), "operation %zu, call %ld: %s", i, nth, weft_strerror(rc));
+            errors += rc != 0;
+            test_wait_fds(fds);
+            CHECK_EQ(ops[i](), 0);
+        }
+        CHECK_GT(errors, 1);
+    }
+    return 0;
+}
+
+TEST(fault_fd, each_call_of_each_operation_fails_in_turn) { run_each(each_fails); }
+
+TEST(fault_fd, on_a_plain_thread_too) {
+    CHECK_EQ(set_up(1), 0);
+    CHECK_EQ(each_fails(NULL), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
