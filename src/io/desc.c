@@ -311,8 +311,8 @@ static void tell(const weft__edge *e, weft__queue *woken) {
     weft__lock_leave(&d->lock);
 }
 
-/* Who has waited for long is in no cache, nor is the entry of its page: they are fetched all at once, not one after the other, with the frames that the task
- * goes on with. It may be another one by now, or none: a fetch of a wrong address does nothing. */
+/* Who has waited for long is in no cache, nor is the entry of its page: they are fetched all at once, not one after the other, with the
+ * frames that the task goes on with. It may be another one by now, or none: a fetch of a wrong address does nothing. */
 static void fetch(const weft__edge *edges, int n) {
     for (int i = 0; i < n; i++) {
         weft__desc *d = find((int)(uint32_t)edges[i].key);

@@ -31,9 +31,12 @@ typedef struct weft__edge {
     uint32_t ready; /* WEFT_READY_… */
 } weft__edge;
 
-/* Told at once. Between the edge and its task's run the system calls of the others come, each of which puts some hundred lines and some ten pages into
- * the caches: with 128 of them nothing of the task was left there (ADR 021). */
-enum { WEFT_EDGES = 16 };
+enum {
+    /* Told at once. Between an edge and its task's run come the system calls of the others, each of which puts some hundred lines and
+     * some ten pages into the caches: with 128 of them nothing of the task was left there (ADR 021). */
+    WEFT_EDGES = 16,
+    WEFT_LOOKS = 8 /* at most, by somebody who will not look again soon: more would keep timers and other tasks waiting */
+};
 #define WEFT_POLL_NOW 1 /* a moment that has passed: do not wait */
 
 typedef struct weft__poller weft__poller;
@@ -71,8 +74,9 @@ int weft__poll_open(void);
 void weft__poll_close(void);
 int weft__poll_add(int fd, uint64_t key);
 void weft__poll_remove(int fd);
-/* Tells whoever waits for what has become ready; how many edges there were. `s`: the caller's slot or NULL. Does not wait. */
-int weft__poll_now(weft__slot *s);
+/* Tells whoever waits for what has become ready, WEFT_EDGES for each of up to `looks` looks; how many edges there were. `s`: the caller's slot
+ * or NULL. Does not wait. */
+int weft__poll_now(weft__slot *s, int looks);
 /* Waits until the moment given (0 = for ever), an edge, or a kick. By the listener (idle.c), who then has weft__desc_tell tell them. `edges`:
  * room for WEFT_EDGES. */
 int weft__poll_wait(int64_t until, weft__edge *edges);

@@ -74,12 +74,17 @@ static int look(int64_t until, weft__edge *edges) {
     return n;
 }
 
-int weft__poll_now(weft__slot *s) {
+int weft__poll_now(weft__slot *s, int looks) {
     weft__edge edges[WEFT_EDGES];
-    int n = look(WEFT_POLL_NOW, edges);
+    int told = 0, n = WEFT_EDGES;
+    for (int i = 0; i < looks && n == WEFT_EDGES; i++) {
+        n = look(WEFT_POLL_NOW, edges);
+        if (n <= 0) break; /* if it failed, it will be made again */
+        weft__desc_tell(edges, n, s);
+        told += n;
+    }
     weft__store(&serve.looked, weft__os_now(), relaxed); /* a hint */
-    if (n > 0) weft__desc_tell(edges, n, s);
-    return n > 0 ? n : 0; /* if it failed, it will be made again */
+    return told;
 }
 
 int weft__poll_wait(int64_t until, weft__edge *edges) {

@@ -17,7 +17,6 @@ enum {
     STALE_FACTOR = 4,     /* a ring is behind if more waits than 4 times what was done between the looks */
     MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
-    LOOKS = 8,            /* at the poller, in passing */
     TIMERS_FIRST = 16,    /* so many at once jump the queue: a quarter of the rounds until timers are looked at again */
 };
 #define NAP_YOUNG (100 * WEFT_US)
@@ -151,9 +150,8 @@ static bool run_timers_of_others(weft__slot *s) {
  * in the poller. (Measured with 1,000 echo connections: the ring ran over, and what ran was in no cache any more.) Then it takes as many as may be
  * ready: a round of the others goes by before it looks again. */
 
-static int look(weft__slot *s, int times) {
-    int told = 0, n = WEFT_EDGES;
-    for (int i = 0; i < times && n == WEFT_EDGES; i++) told += n = weft__poll_now(s);
+static int look(weft__slot *s, int looks) {
+    int told = weft__poll_now(s, looks);
     s->look_head = weft__load(&s->head, relaxed); /* a hint: thieves advance it */
     s->look_count = weft__load(&s->tail, relaxed) - s->look_head;
     return told;
@@ -229,9 +227,9 @@ static weft__work local(weft__slot *s) {
     run_timers(s);
     /* Counted across visits: timers that are always due must not starve the global queues. The pick below must not be the one that ends
      * the rounds: it would give up, and the slot would be given up with what is in `next`. */
-    bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0;             /* the owner's own */
-    if (fair && unlikely(weft__load(&weft__polling, relaxed)) && look_due(s)) look(s, LOOKS); /* a hint */
-    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) weft__idle_mend(false);        /* a hint */
+    bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0;                  /* the owner's own */
+    if (fair && unlikely(weft__load(&weft__polling, relaxed)) && look_due(s)) look(s, WEFT_LOOKS); /* a hint */
+    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) weft__idle_mend(false);             /* a hint */
     if (fair)
         weft__rounds_begin(s);
     else

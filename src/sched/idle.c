@@ -482,7 +482,7 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         (void)weft__xchg(&w->wake, 0, acq_rel); /* before the look at `given`; pairs with weft__worker_kick */
         if (until && weft__watch()) w->nap = 0;
         if (until && weft__poll_overdue(weft__os_now(), NAP_MAX))
-            weft__poll_now(NULL); /* every slot is busy, and none of them looks */
+            weft__poll_now(NULL, WEFT_LOOKS); /* every slot is busy, and none of them looks */
         if (!until || weft__load(&w->given, relaxed)) continue;
         if (neglected() && (s = take_back(w))) return s;
         if (weft__load(&w->given, relaxed)) continue;
