@@ -242,8 +242,8 @@ TEST(away, destructors_of_threads_that_retire_may_use_the_runtime) {
     CHECK_EQ(pipe(fd), 0);
     CHECK_EQ(weft_start(&(weft_config){.workers = 2}), 0);
     for (int i = 0; i < 3; i++) {
-        CHECK_EQ(weft_block_on(mark_many, fd), 0);
         int before = atomic_load(&passed);
+        CHECK_EQ(weft_block_on(mark_many, fd), 0);
         thread_wait(&passed, before + 1); /* one is about to end, and the next round starts others in its place */
     }
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
