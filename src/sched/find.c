@@ -100,6 +100,19 @@ static weft__work steal(weft__slot *s, bool *young) {
     return k || !weft__rt.nodes ? k : steal_near(s, young, false);
 }
 
+bool weft__idle_work_waits(weft__slot *s, int fresh) {
+    if (weft__load(&weft__rt.started.count, acquire) || weft__load(&weft__rt.fresh.count, acquire)) return true;
+    if (weft__lane_waits(WEFT_LANE_HIGH) || weft__lane_waits(WEFT_LANE_LOW)) return true;
+    for (int i = 0; i < weft__rt.slots; i++) {
+        weft__slot *v = &weft__rt.slot[i];
+        if (v == s) continue;
+        if (weft__load(&v->head, acquire) != weft__load(&v->tail, acquire)) return true; /* hints, behind a barrier */
+        uint32_t n = weft__load(&v->bottom, acquire) - weft__load(&v->top, acquire);
+        if ((int32_t)n >= fresh) return true;
+    }
+    return false;
+}
+
 /* ---- timers ---- */
 
 static int run_wheel(weft__slot *s, weft__wheel *w, int64_t now) {

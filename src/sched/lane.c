@@ -81,7 +81,12 @@ bool weft__lane_attend(weft__slot *s, weft__work *k) {
         *k = weft__work_task(pinned);
         return true;
     }
-    if (s->lane_since) settle(s);
+    if (s->lane_since) {
+        settle(s);
+    } else if (s->lane_debt) { /* the slot has changed hands, and goes on paying, by the time of another thread */
+        s->lane_since = weft__os_thread_time();
+        s->lane_ran_high = false;
+    }
     bool high = weft__lane_waits(WEFT_LANE_HIGH);
     if (high && !s->lane_pays && (*k = weft__lane_high(s))) return true;
     if (high || s->lane_debt)

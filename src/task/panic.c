@@ -175,18 +175,22 @@ static void restore_uncaught(const weft__panic *p) {
     if (e) e->uncaught = p->uncaught;
 }
 
+/* It was in a frame that is gone: nothing there can be looked at any more. */
+static bool is_lost(weft__task *t, weft__scope *s) {
+    return (char *)s >= t->stack->low && (char *)s < weft__ctx_stack_pointer();
+}
+
 /* A C++ catch (...) has caught the panic and is done with it. Scopes of frames that are gone cannot be helped any more. */
 static void swallowed(_Unwind_Reason_Code why, struct _Unwind_Exception *e) {
     weft__task *t = weft__cur(weft__self());
     weft__panic *p = weft__container(e, weft__panic, head);
     (void)why;
     weft__scope *in = t ? t->b.scope : NULL;
-    while (in && in->is_shield) in = in->parent; /* no frame has it */
-    char *scope = (char *)in;
-    if (scope && scope >= t->stack->low && scope < weft__ctx_stack_pointer())
+    while (in && !is_lost(t, in) && in->is_shield) in = in->parent; /* no frame has it */
+    if (in && is_lost(t, in))
         weft__die("task %llu: catch (...) stopped the panic \"%s\", which left scope %p open; use weft_try, or end the scope "
                   "in a destructor",
-                  (unsigned long long)weft_self(), p->info.message, (void *)scope);
+                  (unsigned long long)weft_self(), p->info.message, (void *)in);
     restore_uncaught(p);
     record_free(p);
 }

@@ -5,6 +5,7 @@
 
 #include "api/common.h"
 #include "api/fake.h"
+#include "sched/handoff.h"
 
 enum { WORKERS_MOST = 8 };
 
@@ -140,6 +141,34 @@ TEST_T(priority, normal_tasks_keep_a_fifth_of_the_time_beside_a_flood_of_high_on
     int high = atomic_load(&st.high_runs), normal = atomic_load(&st.normal_runs);
     printf("high %d, normal %d units\n", high, normal); /* what the kernel gives to others counts as time of the high ones */
     CHECK_GE(normal * 5, high + normal);
+}
+
+static int run_once(void *arg) {
+    atomic_fetch_add((atomic_int *)arg, 1);
+    return 0;
+}
+
+/* As when a slot is taken from a worker while the others are being paid: the debt stays, and nobody's time is being counted. */
+static int slot_changes_hands(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 2; i++) CHECK_EQ(spawn_at(&s, work_and_yield, &st.normal_runs, WEFT_PRIORITY_NORMAL), 0);
+    weft__slot *slot = weft__enter();
+    slot->lane_debt = WEFT_MS;
+    slot->lane_pays = true;
+    slot->lane_since = 0;
+    weft__leave();
+    CHECK_EQ(spawn_at(&s, run_once, &st.high_runs, WEFT_PRIORITY_HIGH), 0);
+    task_wait(&st.high_runs, 1);
+    CHECK_GT(atomic_load(&st.normal_runs), 0); /* they were paid first */
+    atomic_store(&st.stop, 1);
+    return weft_scope_end(&s);
+}
+
+TEST(priority, a_slot_that_changes_hands_goes_on_paying_and_then_runs_high_ones) {
+    reset();
+    CHECK_EQ(weft_run(slot_changes_hands, NULL, &one), 0);
 }
 
 static int low_beside_normal(void *arg) {

@@ -223,6 +223,7 @@ TEST_T(stack, hundreds_of_thousands_cost_a_page_each_and_few_mappings, 120) {
     open_pool();
     if (info().guards != 3) test_skip("no guard regions on this kernel");
     long n = test_slow_tools() >= 50 ? 500 : test_scale(200000, 1000); /* valgrind has a record of every reserved byte */
+    if (n > 500000) n = 500000;                                        /* two gigabytes */
     int maps = test_maps();
     long before = test_rss_kb() + status_kb("VmPTE:");
     for (long i = 0; i < n; i++) {
