@@ -175,19 +175,6 @@ static bool look_due(weft__slot *s) {
     return weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY);
 }
 
-bool weft__idle_work_waits(weft__slot *s, int fresh) {
-    if (weft__load(&weft__rt.started.count, acquire) || weft__load(&weft__rt.fresh.count, acquire)) return true;
-    if (weft__lane_waits(WEFT_LANE_HIGH) || weft__lane_waits(WEFT_LANE_LOW)) return true;
-    for (int i = 0; i < weft__rt.slots; i++) {
-        weft__slot *v = &weft__rt.slot[i];
-        if (v == s) continue;
-        if (weft__load(&v->head, acquire) != weft__load(&v->tail, acquire)) return true; /* hints, behind a barrier */
-        uint32_t n = weft__load(&v->bottom, acquire) - weft__load(&v->top, acquire);
-        if ((int32_t)n >= fresh) return true;
-    }
-    return false;
-}
-
 /* ---- the order of looking ---- */
 
 /* Every WEFT_GLOBAL_EVERY rounds the queues that local work would starve come first: the global started tasks, and at every
