@@ -50,7 +50,7 @@ WEFT_API int weft_tcp_listen(weft_listener **out, const char *addr, const weft_n
 /* The next connection. Several tasks may accept from one listener: they are served in turn. When the process has no descriptors or memory for another
  * (EMFILE, …) it waits and tries again, and weft_stats.accept_waits counts it. WEFT_ECLOSED, WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN, WEFT_ENOMEM. */
 WEFT_API int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadline);
-/* Where it listens, as text. Its length; WEFT_EINVAL: it does not fit. */
+/* Where it listens, as text. Its length; WEFT_EINVAL: it does not fit; WEFT_ECLOSED. */
 WEFT_API int weft_listener_addr(weft_listener *l, char *buf, size_t size);
 /* Its descriptor, which stays the listener's. */
 WEFT_API int weft_listener_fd(weft_listener *l);
@@ -96,7 +96,7 @@ WEFT_API weft_conn *weft_conn_ref(weft_conn *c);
 WEFT_API void weft_conn_unref(weft_conn *c);
 /* Its descriptor, which stays the connection's. */
 WEFT_API int weft_conn_fd(weft_conn *c);
-/* The addresses of both ends, as text. Their length; WEFT_EINVAL: it does not fit; -errno. */
+/* The addresses of both ends, as text. Their length; WEFT_EINVAL: it does not fit; WEFT_ECLOSED; -errno. */
 WEFT_API int weft_conn_peer(weft_conn *c, char *buf, size_t size);
 WEFT_API int weft_conn_local(weft_conn *c, char *buf, size_t size);
 
