@@ -347,7 +347,8 @@ static int run_special_here(void *arg) {
 }
 
 TEST(attend, a_child_of_a_fork_does_not_find_the_special_tasks_of_its_parent) {
-    test_skip_under("ThreadSanitizer starts no thread in the child of a fork", "nor does the emulator");
+    test_skip_under("ThreadSanitizer starts no thread in the child of a fork",
+                    "the emulator starts no thread in the child of a fork");
     weft_task *t, *special[20];
     reset();
     CHECK_EQ(weft_start(&one), 0);
@@ -413,7 +414,8 @@ static void end_the_call(weft_task *t) {
 }
 
 TEST(attend, a_child_of_a_fork_does_not_find_those_who_wait_for_a_timer_of_its_parent) {
-    test_skip_under("ThreadSanitizer starts no thread in the child of a fork", "nor does the emulator");
+    test_skip_under("ThreadSanitizer starts no thread in the child of a fork",
+                    "the emulator starts no thread in the child of a fork");
     weft_task *t;
     wait_for_a_call(&t);
     fflush(NULL);

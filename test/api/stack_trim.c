@@ -123,8 +123,8 @@ static void check_way(int workers, int how) {
     weft_chan_unref(full);
 }
 
-TEST_T(stack_trim, a_waiting_task_gives_back_what_it_does_not_use,
-       300) { /* each way takes a tenth of a second of waiting, and more under load */
+/* Each way takes some tenths of a second of waiting, and more under load. */
+TEST_T(stack_trim, a_waiting_task_gives_back_what_it_does_not_use, 300) {
     EACH_WORKERS(w)
     for (int how = 0; how < WAYS; how++) check_way(w, how);
 }
