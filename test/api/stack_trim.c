@@ -112,7 +112,7 @@ static void check_way(int workers, int how) {
     CHECK_EQ(set_up(workers), 0);
     gate = weft_chan_new(0, 0);
     full = weft_chan_new(0, 0);
-    long limit = test_rss_kb() + TASKS * 16 + 1024; /* a page or two each, and their tables */
+    long limit = test_rss_kb() + TASKS * 24 + 1024; /* two pages each or three, one more with canaries, and their tables */
     for (int i = 0; i < TASKS; i++) CHECK_EQ(weft_go(dig_and_wait, as_arg(how)), 0);
     thread_wait(&here, TASKS);
     test_until(trimmed_all, NULL);
