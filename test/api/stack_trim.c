@@ -129,6 +129,41 @@ TEST_T(stack_trim, a_waiting_task_gives_back_what_it_does_not_use, 300) {
     for (int how = 0; how < WAYS; how++) check_way(w, how);
 }
 
+/* ---- who runs while others are looked at ---- */
+
+static uint64_t sleeps(void) {
+    weft_stats st;
+    weft_stats_get(&st);
+    return st.sleeps;
+}
+
+/* Begins to wait when somebody else's stack was trimmed, and the pass that did it is over: who made it has gone to sleep again. */
+static int outlast_a_pass(void *arg) {
+    (void)arg;
+    (void)dig(DEEP_KB * 1000);
+    while (trims() < 1) continue;
+    for (uint64_t before = sleeps(); sleeps() < before + 2;) continue;
+    return weft_chan_recv(gate, NULL, WEFT_FOREVER) == WEFT_ECLOSED ? 0 : 1;
+}
+
+static bool two_trimmed(void *arg) {
+    (void)arg;
+    return trims() >= 2;
+}
+
+TEST(stack_trim, who_runs_during_a_pass_is_looked_at_later) {
+    atomic_store(&here, 0);
+    CHECK_EQ(set_up(2), 0);
+    gate = weft_chan_new(0, 0);
+    CHECK_EQ(weft_go(dig_and_wait, as_arg(RECV)), 0);
+    thread_wait(&here, 1);
+    CHECK_EQ(weft_go(outlast_a_pass, NULL), 0);
+    test_until(two_trimmed, NULL); /* although nothing has run since */
+    CHECK_EQ(weft_chan_close(gate), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    weft_chan_unref(gate);
+}
+
 /* ---- what is in use stays ---- */
 
 static __attribute__((noinline)) int wait_below(size_t bytes) {

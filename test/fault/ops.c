@@ -124,6 +124,7 @@ static int op_buf(void) {
     static char foreign[8];
     weft_buf *b = weft_buf_new(100), *w = weft_buf_wrap(foreign, sizeof foreign, NULL, NULL);
     weft_buf *s = b ? weft_buf_slice(b, 10, 10) : NULL;
+    weft_buf_unref(b ? weft_buf_ref(b) : NULL);
     disarm();
     int rc = b && w && s ? 0 : WEFT_ENOMEM;
     weft_buf_unref(b);
