@@ -28,7 +28,7 @@
  * Rejected: the function under the wheel's lock (see above); on the worker's own stack (it could neither lose its slot nor enter the
  * runtime); a task for each timer (a record and a stack each, when one does for 256); a lock in each timer (the wheel's is taken anyway). */
 #include "sched/switch.h"
-#include "task/task.h"
+#include "task/panic.h"
 #include "time/clock.h"
 #include "time/timer.h"
 
@@ -212,19 +212,37 @@ static bool somebody_elses(weft__wheel *w) {
     return w != &weft__rt.outside && (!s || w != &s->wheel);
 }
 
+/* What a runner does; in the frame of run_due, which a panic leaves standing. */
+typedef struct {
+    weft__wheel *wheel;
+    call now;
+} runner;
+
+/* The function has returned, or has panicked, which is the same to its timer: others are due as well, and somebody may wait for its end. */
+static void over(runner *r, weft__task *me) {
+    me->timer_call = NULL;
+    if (settle(r->wheel, r->now.t) && somebody_elses(r->wheel)) weft__idle_kick();
+}
+
+static int call_all(void *arg) {
+    runner *r = arg;
+    weft__task *me = weft__cur(weft__self());
+    for (int n = 1; (r->now = take_due(r->wheel)).t; n++) {
+        me->timer_call = &r->now;
+        r->now.fn(r->now.arg);
+        over(r, me);
+        if (n % RUNNER_BATCH == 0) weft_yield();
+    }
+    return 0;
+}
+
 /* The runner: calls the functions of all that are due in the wheel. It has `timer_call` set while it does, and whatever would park
  * looks at it (weft__block_link, weft_scope_end). */
 static int run_due(void *wheel) {
     weft__task *me = weft__cur(weft__self());
+    runner r = {.wheel = wheel};
     me->b.linked = WEFT_LINK_NONE; /* so that a first wait goes through weft__block_link */
-    call c;
-    for (int n = 1; (c = take_due(wheel)).t; n++) {
-        me->timer_call = &c;
-        c.fn(c.arg);
-        me->timer_call = NULL;
-        if (settle(wheel, c.t) && somebody_elses(wheel)) weft__idle_kick();
-        if (n % RUNNER_BATCH == 0) weft_yield();
-    }
+    while (weft__contain(call_all, &r) < 0) over(&r, me);
     me->b.linked = WEFT_LINK_NEEDLESS;
     return 0;
 }
