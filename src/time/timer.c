@@ -16,8 +16,8 @@
  *
  * Invariants
  *  T1  Everything but `home` and `run` is under the lock of the wheel that `home` names.
- *  T2  `home` changes only under the lock of the wheel it named, or, at the first start in this runtime, when nobody else may start it,
- *      under that of the wheel it names then: whoever has taken the lock looks again whether it is still the right one.
+ *  T2  `home` changes only under the lock of the wheel it named; by CAS if that was of an earlier runtime; or, at the first start of all, when
+ *      nobody else may start it, under that of the wheel it names then. Whoever has taken the lock looks again whether it is still the right one.
  *  T3  RUNNING is set under that lock and cleared by the runner after its last look at the timer, which may be gone then. So a function
  *      never runs twice at once, and whoever sees the timer OUT and not RUNNING, after a stop, may free it.
  *  T4  A wait for the end of the function is not a cancellation point. Whoever waits sets WAITED under the waiters' lock, in which the
@@ -94,7 +94,7 @@ static bool take_out(weft__wheel *w, timer *t) {
     return place != OUT;
 }
 
-/* Its first start in this runtime: nobody else may know it yet, so nobody else changes `home`. */
+/* Its first start of all: nobody else may know it yet, so nobody else changes `home`. */
 WEFT_INLINE weft__wheel *lock_first(timer *t, uint64_t want) {
     weft__wheel *w = wheel_of(want);
     weft__wheel_enter(w);
@@ -106,7 +106,11 @@ WEFT_INLINE weft__wheel *lock_first(timer *t, uint64_t want) {
 static weft__wheel *lock_for_start(timer *t, uint64_t want) {
     for (;;) {
         uint64_t home = weft__load(&t->home, acquire); /* T2, as in lock_timer */
-        if (!at_home(home)) return lock_first(t, want);
+        if (likely(!home)) return lock_first(t, want);
+        if (!at_home(home)) {                                /* of an earlier runtime: others may know it */
+            (void)weft__cas(&t->home, &home, want, acq_rel); /* T2; pairs with lock_timer */
+            continue;
+        }
         weft__wheel *w = wheel_of(home);
         weft__wheel_enter(w);
         if (likely(weft__load(&t->home, relaxed) == home)) {                    /* T2: ours now */
