@@ -25,7 +25,7 @@ typedef struct weft_timer {
 
 /* Called by a task of the runtime's own, on a worker. It should be short: it delays timers that are due at the same time. It may
  * spawn, complete, send without waiting, start and stop timers, this one included; it must not park, which aborts with a message. A
- * timer's function never runs twice at once. */
+ * timer's function never runs twice at once. A panic in it is reported, and counts as its return. */
 typedef void weft_timer_fn(void *arg);
 
 /* Arms the timer: fn(arg) is called when the deadline has come, never before; in the past: at once; WEFT_FOREVER: never. With an

@@ -225,11 +225,19 @@ static int end(const weft__fd *f, bool to_close) {
     return !mine ? WEFT_ECLOSED : now;
 }
 
-/* The number goes back to the kernel. */
+/* Its close(2) waits for what was not sent yet (SO_LINGER). */
+static bool lingers(weft__desc *d, int fd) {
+    int on;
+    if (!(weft__load(&d->kind, relaxed) & WEFT_DESC_STREAM)) return false; /* as it was; nobody makes it known meanwhile */
+    return weft__sock_get(fd, SOL_SOCKET, SO_LINGER, &on) == 0 && on;
+}
+
+/* The number goes back to the kernel. At once, under whatever number the close then waits: who comes with the next one of this number waits for us. */
 static int close_now(weft__desc *d, int fd) {
+    int twin = lingers(d, fd) ? weft__desc_os_twin(fd) : -1;
     int err = weft__desc_os_close(fd);
     closing_over(d);
-    return err;
+    return twin >= 0 ? weft__desc_os_close(twin) : err;
 }
 
 /* A holder of a turn of a generation that has ended, or a guest. Only those of the one that ended last are counted: an earlier one was released. */

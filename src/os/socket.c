@@ -182,6 +182,10 @@ int weft__desc_os_nonblock(int fd) {
     return fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
+int weft__desc_os_twin(int fd) {
+    RESULT(int, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
 /* Linux frees the number even if it says EINTR. */
 int weft__desc_os_close(int fd) {
     return close(fd) < 0 && errno != EINTR ? -errno : 0;

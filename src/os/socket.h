@@ -43,7 +43,9 @@ int weft__desc_os_poll(int fd, int events, int64_t until);
 /* Several at once, without waiting, into their `revents`. 0 or -errno. */
 struct pollfd;
 int weft__desc_os_poll_all(struct pollfd *p, unsigned n);
-/* Frees the number, whatever it returns. */
+/* Another number for the same, close-on-exec. */
+int weft__desc_os_twin(int fd);
+/* Frees the number, whatever it returns. May wait: for a socket with SO_LINGER, a file far away. */
 int weft__desc_os_close(int fd);
 int weft__desc_os_unlink(const char *path);
 

@@ -337,7 +337,7 @@ weft__work weft__find_work(weft__worker *w) {
         if ((k = weft__lane_take(WEFT_LANE_LOW))) return found(w, s, k);
         if (unlikely(weft__fresh_held()) && weft__idle_work_waits(s, 1))
             weft__idle_nap(w, NAP_HELD);
-        else
-            s = weft__idle(w);
+        else if (!(s = weft__idle(w)))
+            return 0; /* not once more to the list that it has left for good */
     }
 }

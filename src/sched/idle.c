@@ -101,6 +101,7 @@ static weft__slot *slot_pop(weft__slot *prefer) {
 }
 
 static void worker_push(weft__worker *w) {
+    weft__check(!w->idle_prev, "I2: a worker is on the list once");
     weft__worker **list = w->own_thread ? &idle.own : &idle.workers;
     w->idle_next = *list;
     w->idle_prev = list;
@@ -196,11 +197,12 @@ static bool may_start(void) {
     return idle.retry == 0 || weft__os_now() >= idle.retry;
 }
 
-/* Fewer than that sleep (with none nobody watches): a spare is to be started, after the lock is left. Under the lock. */
+/* Fewer than that sleep: a spare is to be started, after the lock is left. Too early, and nobody watches: busy ones try later. Under the lock. */
 static bool fewer(int than) {
-    if (idle.sleeping >= than || idle.starting || !may_start()) return false;
-    idle.starting = true;
-    return true;
+    if (idle.sleeping >= than || idle.starting) return false;
+    idle.starting = may_start();
+    if (!idle.starting && !idle.sleeping) weft__store(&weft__rt.thin, true, relaxed); /* as in worker_push */
+    return idle.starting;
 }
 
 /* No worker could be started, for the slot or (NULL) as a spare: the next attempt is some time off. */

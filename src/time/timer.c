@@ -16,8 +16,8 @@
  *
  * Invariants
  *  T1  Everything but `home` and `run` is under the lock of the wheel that `home` names.
- *  T2  `home` changes only under the lock of the wheel it named, or, at the first start in this runtime, when nobody else may start it,
- *      under that of the wheel it names then: whoever has taken the lock looks again whether it is still the right one.
+ *  T2  `home` changes only under the lock of the wheel it named; by CAS if that was of an earlier runtime; or, at the first start of all, when
+ *      nobody else may start it, under that of the wheel it names then. Whoever has taken the lock looks again whether it is still the right one.
  *  T3  RUNNING is set under that lock and cleared by the runner after its last look at the timer, which may be gone then. So a function
  *      never runs twice at once, and whoever sees the timer OUT and not RUNNING, after a stop, may free it.
  *  T4  A wait for the end of the function is not a cancellation point. Whoever waits sets WAITED under the waiters' lock, in which the
@@ -28,7 +28,7 @@
  * Rejected: the function under the wheel's lock (see above); on the worker's own stack (it could neither lose its slot nor enter the
  * runtime); a task for each timer (a record and a stack each, when one does for 256); a lock in each timer (the wheel's is taken anyway). */
 #include "sched/switch.h"
-#include "task/task.h"
+#include "task/panic.h"
 #include "time/clock.h"
 #include "time/timer.h"
 
@@ -94,7 +94,7 @@ static bool take_out(weft__wheel *w, timer *t) {
     return place != OUT;
 }
 
-/* Its first start in this runtime: nobody else may know it yet, so nobody else changes `home`. */
+/* Its first start of all: nobody else may know it yet, so nobody else changes `home`. */
 WEFT_INLINE weft__wheel *lock_first(timer *t, uint64_t want) {
     weft__wheel *w = wheel_of(want);
     weft__wheel_enter(w);
@@ -106,7 +106,11 @@ WEFT_INLINE weft__wheel *lock_first(timer *t, uint64_t want) {
 static weft__wheel *lock_for_start(timer *t, uint64_t want) {
     for (;;) {
         uint64_t home = weft__load(&t->home, acquire); /* T2, as in lock_timer */
-        if (!at_home(home)) return lock_first(t, want);
+        if (likely(!home)) return lock_first(t, want);
+        if (!at_home(home)) {                                /* of an earlier runtime: others may know it */
+            (void)weft__cas(&t->home, &home, want, acq_rel); /* T2; pairs with lock_timer */
+            continue;
+        }
         weft__wheel *w = wheel_of(home);
         weft__wheel_enter(w);
         if (likely(weft__load(&t->home, relaxed) == home)) {                    /* T2: ours now */
@@ -212,19 +216,37 @@ static bool somebody_elses(weft__wheel *w) {
     return w != &weft__rt.outside && (!s || w != &s->wheel);
 }
 
+/* What a runner does; in the frame of run_due, which a panic leaves standing. */
+typedef struct {
+    weft__wheel *wheel;
+    call now;
+} runner;
+
+/* The function has returned, or has panicked, which is the same to its timer: others are due as well, and somebody may wait for its end. */
+static void over(runner *r, weft__task *me) {
+    me->timer_call = NULL;
+    if (settle(r->wheel, r->now.t) && somebody_elses(r->wheel)) weft__idle_kick();
+}
+
+static int call_all(void *arg) {
+    runner *r = arg;
+    weft__task *me = weft__cur(weft__self());
+    for (int n = 1; (r->now = take_due(r->wheel)).t; n++) {
+        me->timer_call = &r->now;
+        r->now.fn(r->now.arg);
+        over(r, me);
+        if (n % RUNNER_BATCH == 0) weft_yield();
+    }
+    return 0;
+}
+
 /* The runner: calls the functions of all that are due in the wheel. It has `timer_call` set while it does, and whatever would park
  * looks at it (weft__block_link, weft_scope_end). */
 static int run_due(void *wheel) {
     weft__task *me = weft__cur(weft__self());
+    runner r = {.wheel = wheel};
     me->b.linked = WEFT_LINK_NONE; /* so that a first wait goes through weft__block_link */
-    call c;
-    for (int n = 1; (c = take_due(wheel)).t; n++) {
-        me->timer_call = &c;
-        c.fn(c.arg);
-        me->timer_call = NULL;
-        if (settle(wheel, c.t) && somebody_elses(wheel)) weft__idle_kick();
-        if (n % RUNNER_BATCH == 0) weft_yield();
-    }
+    while (weft__contain(call_all, &r) < 0) over(&r, me);
     me->b.linked = WEFT_LINK_NEEDLESS;
     return 0;
 }

@@ -569,3 +569,46 @@ static int beside_load(void *arg) {
     return 0;
 }
 TEST(fd, a_socket_is_served_beside_computing_tasks) { run_each(beside_load); }
+
+/* ---- a close that waits ---- */
+
+static atomic_int closed;
+static int close_one(void *arg) {
+    CHECK_EQ(weft_fd_close(*(int *)arg), 0);
+    atomic_store(&closed, 1);
+    return 0;
+}
+static bool number_is_free(void *arg) { return fcntl(*(int *)arg, F_GETFD) < 0; }
+
+/* It gave its number back at once, and who gets that does not wait for it. */
+static int close_with_linger(void *arg) {
+    struct linger on = {1, 30};
+    static char much[1 << 16];
+    char c;
+    int next[2];
+    (void)arg;
+    atomic_store(&closed, 0);
+    open_tcp();
+    while (send(pair[0], much, sizeof much, MSG_DONTWAIT) > 0) continue;
+    CHECK_EQ(weft_fd_wait(pair[0], WEFT_WRITABLE, WEFT_POLL), WEFT_EAGAIN);
+    CHECK_EQ(setsockopt(pair[0], SOL_SOCKET, SO_LINGER, &on, sizeof on), 0);
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, close_one, &pair[0]), 0);
+    test_task_until(number_is_free, &pair[0]);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, next), 0);
+    int mine = next[1] == pair[0], other = next[!mine];
+    if (next[mine] != pair[0]) { /* a lower number was free */
+        CHECK_EQ(dup2(next[mine], pair[0]), pair[0]);
+        close(next[mine]);
+    }
+    CHECK_EQ(write(other, "x", 1), 1);
+    CHECK_EQ(weft_fd_read(pair[0], &c, 1, WEFT_FOREVER), 1);
+    CHECK_EQ(atomic_load(&closed), 0);
+    while (recv(pair[1], much, sizeof much, 0) > 0) continue;
+    CHECK_EQ(weft_scope_end(&s), 0);
+    close(other);
+    close_pair();
+    return 0;
+}
+TEST(fd, a_close_that_waits_keeps_nobody_else_waiting) { run_each(close_with_linger); }

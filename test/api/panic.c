@@ -556,3 +556,38 @@ TEST(panic, through_code_without_unwind_tables_aborts) {
     CHECK_DIES(run_without_tables, "code without unwind tables");
     CHECK_DIES(run_without_tables, "at 0");
 }
+
+/* ---- in the function of a timer ---- */
+
+static void tick_badly(void *ticks) {
+    if (atomic_fetch_add((atomic_int *)ticks, 1) % 2 == 0) weft_panic("a bad tick");
+}
+static void tick_well(void *ticks) { atomic_fetch_add((atomic_int *)ticks, 1); }
+static int parks_soon(void *arg) {
+    (void)arg;
+    return weft_sleep_for(WEFT_MS);
+}
+
+/* Two are due at the same moment, and the first panics: the second is called, the first is not running any more, and goes on. Whoever gets the runner's
+ * stack may wait. */
+static int panic_in_timers(void *arg) {
+    (void)arg;
+    weft_timer bad = {0}, good = {0};
+    atomic_int of_bad = 0, of_good = 0;
+    weft_deadline at = weft_after(2 * WEFT_MS);
+    CHECK_EQ(weft_timer_start(&bad, at, WEFT_MS, tick_badly, &of_bad), 0);
+    CHECK_EQ(weft_timer_start(&good, at, 0, tick_well, &of_good), 0);
+    task_wait(&of_good, 1);
+    task_wait(&of_bad, 4);
+    int before = atomic_load(&of_bad);
+    CHECK_EQ(weft_timer_start(&bad, weft_after(0), 0, tick_well, &of_bad), 0);
+    task_wait(&of_bad, before + 1);
+    (void)weft_timer_stop_wait(&bad);
+    CHECK_GT(atomic_load(&reported), 1);
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 100; i++) CHECK_EQ(weft_spawn(&s, parks_soon, NULL), 0);
+    return weft_scope_end(&s);
+}
+
+TEST(panic, in_a_timers_function_counts_as_its_return) { run_each_quietly(panic_in_timers); }

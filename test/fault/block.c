@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fault/common.h"
+#include "sched/sched.h"
 
 #include <weft/debug.h>
 
@@ -287,4 +288,60 @@ TEST(fault_block, when_threads_can_be_had_again_somebody_watches_again) {
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     close(fd[0]);
     close(fd[1]);
+}
+
+/* ---- nobody watches ---- */
+
+static atomic_int began_to_compute, may_end, both_are_away, ran;
+static int compute(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&began_to_compute, 1);
+    while (!atomic_load(&may_end)) continue;
+    return 0;
+}
+static int be_away(void *arg) {
+    atomic_fetch_add(&began_to_compute, 1);
+    for (int i = 0; i < 3000 && !atomic_load(&ran); i++) usleep(1000);
+    return atomic_load(&ran) ? 0 : arg ? 1 : -1;
+}
+
+/* The other worker is woken, and there may be no third one to watch. It sleeps again, and is woken again soon: nobody tries yet to start one, but
+ * somebody will. Without a runtime call in between, so that nobody sees to it in passing. */
+static int go_away_with_the_other(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    weft__rt.max_threads = 2;
+    CHECK_EQ(weft_spawn(&s, compute, NULL), 0);
+    while (atomic_load(&began_to_compute) < 1) continue;
+    atomic_store(&may_end, 1);
+    while (weft__load(&weft__rt.idle, acquire) == 0) continue;
+    weft__rt.max_threads = 64;
+    CHECK_EQ(weft_spawn(&s, be_away, NULL), 0);
+    while (atomic_load(&began_to_compute) < 2) continue;
+    atomic_store(&both_are_away, 1);
+    int err = be_away(arg);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return err;
+}
+static int note_that_it_ran(void *arg) {
+    (void)arg;
+    atomic_store(&ran, 1);
+    return 0;
+}
+static void *block_on_it(void *arg) {
+    CHECK_EQ(weft_block_on(go_away_with_the_other, NULL), 0);
+    return arg;
+}
+
+TEST(fault_block, somebody_watches_again_after_no_thread_could_be_started) {
+    pthread_t t;
+    if (test_slow_tools() > 1) test_skip("it takes a few milliseconds, or shows nothing");
+    CHECK_EQ(weft_start(&(weft_config){.workers = 2}), 0);
+    usleep(20000);
+    CHECK_EQ(pthread_create(&t, NULL, block_on_it, NULL), 0);
+    thread_wait(&both_are_away, 1);
+    usleep(20000);
+    CHECK_EQ(weft_go(note_that_it_ran, NULL), 0);
+    pthread_join(t, NULL);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Timers: starts, stops and firings of the same few timers by many at once; a million of them; functions that are freed behind a
  * stop. What must hold: a function never runs twice at once, after stop_wait it does not run, and every firing is accounted for. */
+#include <sched.h>
+
 #include "api/common.h"
 
 struct shared {
@@ -214,4 +216,46 @@ TEST(timer_stress, plain_threads_stop_timers_of_a_runtime_that_stops) {
         CHECK_EQ(pthread_join(p, NULL), 0);
         CHECK_EQ(atomic_load(&calls), seen);
     }
+}
+
+/* ---- known from an earlier runtime ---- */
+
+enum { OLD = 32 };
+static weft_timer old[OLD];
+static atomic_int met[OLD];
+
+static void nothing_to_call(void *arg) { (void)arg; }
+static int start_all(void *with_another) {
+    for (int i = 0; i < OLD; i++) {
+        atomic_fetch_add(&met[i], 1);
+        for (int spins = 0; with_another && atomic_load(&met[i]) < 2; spins++)
+            if (spins > 1000) sched_yield();
+        CHECK_EQ(weft_timer_start(&old[i], weft_after(HOUR), 0, nothing_to_call, NULL), 0);
+    }
+    return 0;
+}
+static int stop_all(void) {
+    int armed = 0;
+    for (int i = 0; i < OLD; i++) {
+        armed += weft_timer_stop(&old[i]);
+        atomic_store(&met[i], 0);
+    }
+    return armed;
+}
+static int start_them(void *arg) {
+    (void)start_all(arg);
+    return OLD - stop_all();
+}
+static int start_them_at_once(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_spawn(&s, start_all, arg), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return OLD - stop_all();
+}
+
+/* Everybody may know them by now, and so two may be the first to start one in this runtime. */
+TEST(timer_stress, two_start_a_timer_of_an_earlier_runtime_at_once) {
+    CHECK_EQ(run_on(1, start_them, NULL), 0);
+    for (long i = test_scale(300, 20); i > 0; i--) CHECK_EQ(run_on(2, start_them_at_once, old), 0);
 }

@@ -5,10 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <weft/thread.h>
+
 #include "api/common.h"
 #include "io/desc.h"
 #include "os/os.h"
 #include "poll/poll.h"
+#include "sched/idle.h"
 
 static weft__poller poller;
 static int fd[2];
@@ -324,4 +327,78 @@ static int odd_edges_for_a_select(void *arg) {
 TEST(poll, edges_of_other_generations_do_not_wake_a_select) {
     weft__backend_used = &fakes;
     CHECK_EQ(run_on(1, odd_edges_for_a_select, NULL), 0); /* one worker: it is parked before the edges come */
+}
+
+/* ---- one listener ---- */
+
+/* epoll, and who sleeps in it. */
+static atomic_int sleepers, most_sleepers, sleeper;
+static int watched_wait(weft__poller *p, weft__edge *out, int max, int64_t until, bool *kicked) {
+    if (until == WEFT_POLL_NOW) return weft__epoll.wait(p, out, max, until, kicked);
+    atomic_store(&sleeper, gettid());
+    int n = atomic_fetch_add(&sleepers, 1) + 1;
+    if (n > atomic_load(&most_sleepers)) atomic_store(&most_sleepers, n);
+    n = weft__epoll.wait(p, out, max, until, kicked);
+    atomic_fetch_sub(&sleepers, 1);
+    return n;
+}
+
+static weft_worker *attached; /* written by weft_thread_attach; read atomically */
+static atomic_int attached_tid;
+static void *attach(void *arg) {
+    atomic_store(&attached_tid, gettid());
+    CHECK_EQ(weft_thread_attach(&attached), 0);
+    return arg;
+}
+static bool is_attached(void *arg) {
+    (void)arg;
+    return __atomic_load_n(&attached, __ATOMIC_ACQUIRE) != NULL;
+}
+static bool somebody_listens(void *arg) {
+    (void)arg;
+    return weft__idle_all() && atomic_load(&sleepers);
+}
+static void note(void *called) { atomic_store((atomic_int *)called, 1); }
+
+/* The sentry runs a timer, and the last to sleep takes its place, who has not had a slot yet; when there is something to listen for it
+ * listens; and is released. Whoever gets its memory is no listener, and the one that listens then stays the only one. True: it was like that. */
+static bool release_a_listener(void) {
+    weft_config cfg = {.workers = 2};
+    pthread_t t;
+    weft_timer timer = {0};
+    atomic_int called = 0;
+    __atomic_store_n(&attached, NULL, __ATOMIC_RELAXED);
+    CHECK_EQ(weft_start(&cfg), 0);
+    usleep(10000);
+    CHECK_EQ(pthread_create(&t, NULL, attach, NULL), 0);
+    test_until(is_attached, NULL);
+    usleep(10000);
+    CHECK_EQ(weft_timer_start(&timer, weft_after(10 * WEFT_MS), 0, note, &called), 0);
+    thread_wait(&called, 1);
+    CHECK_EQ(weft_timer_stop_wait(&timer), 0);
+    usleep(10000);
+    CHECK_EQ(weft_fd_wait(fd[0], WEFT_WRITABLE, WEFT_FOREVER), WEFT_WRITABLE);
+    test_until(somebody_listens, NULL);
+    bool listened = atomic_load(&sleeper) == atomic_load(&attached_tid);
+    weft_worker_release(attached);
+    pthread_join(t, NULL);
+    test_until(somebody_listens, NULL);
+    weft__slot *s = weft__idle_slot_take(NULL);
+    CHECK(s != NULL);
+    CHECK_EQ(weft__worker_start(s, false), 0); /* in the memory of the last to leave */
+    usleep(10000);
+    test_until(somebody_listens, NULL);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    return listened;
+}
+
+TEST(poll, the_next_worker_in_the_memory_of_a_listener_is_none) {
+    weft__backend counting = weft__epoll;
+    counting.wait = watched_wait;
+    weft__backend_used = &counting;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    for (int i = 0; i < 50 && !release_a_listener(); i++) continue;
+    CHECK_EQ(atomic_load(&most_sleepers), 1);
+    close(fd[0]);
+    close(fd[1]);
 }
