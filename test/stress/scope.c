@@ -230,3 +230,39 @@ TEST_T(scope_stress, handles_are_joined_released_and_cancelled_at_random, 120) {
         CHECK_EQ(atomic_load(&handles_ran), atomic_load(&started));
     }
 }
+
+/* ---- a place that a cancellation frees ---- */
+
+enum { PLACES = 50 };
+
+static int wait_long(void *arg) {
+    (void)arg;
+    return weft_sleep(WEFT_FOREVER);
+}
+
+static int cancel_it(void *scope) {
+    weft_scope_cancel(scope);
+    return 0;
+}
+
+/* The children that have the places are cancelled too, and may be gone before the one who waits for a place is told. */
+static int spawn_against_cancel(void *arg) {
+    for (intptr_t i = (intptr_t)arg; i > 0; i--) {
+        weft_scope s;
+        weft_task *t;
+        weft_scope_begin(&s, &(weft_scope_opts){.limit = PLACES});
+        for (int k = 0; k < PLACES; k++) CHECK_EQ(weft_spawn(&s, wait_long, NULL), 0);
+        weft_yield();
+        CHECK_EQ(weft_task_start(&t, cancel_it, &s, NULL), 0);
+        CHECK_EQ(weft_spawn(&s, wait_long, NULL), WEFT_ECANCELED);
+        weft_shield_begin(WEFT_FOREVER);
+        CHECK_EQ(weft_task_join(t, NULL, WEFT_FOREVER), 0); /* it may still be at it */
+        weft_shield_end();
+        CHECK_EQ(weft_scope_end(&s), 0);
+    }
+    return 0;
+}
+
+TEST_T(scope_stress, no_spawn_gets_a_place_that_a_cancellation_freed, 120) {
+    EACH_WORKERS(w) CHECK_EQ(run_on(w, spawn_against_cancel, as_arg(test_scale(5000, 20))), 0);
+}
