@@ -152,6 +152,7 @@ TEST_T(select_fd_stress, each_claim_counts_once_8, 120) { check_everything(8); }
 static struct {
     int fd;
     weft_chan *silent;
+    bool again; /* the number is used again, when all of them wait */
     atomic_int ended;
 } shut;
 
@@ -160,7 +161,9 @@ static int select_until_closed(void *arg) {
     (void)arg;
     int r = weft_select(WEFT_FOREVER, weft_on_fd(shut.fd, WEFT_READABLE), weft_on_recv(shut.silent, NULL, NULL),
                         weft_on_fd(shut.fd, WEFT_READABLE));
-    CHECK_MSG(r == WEFT_ECLOSED || r == -EBADF, "a select gave %d", r);
+    /* One that comes late may find the number to be that of a file for a moment, which the runtime looks into: it is always ready. */
+    bool late = !shut.again && (r == 0 || r == 2);
+    CHECK_MSG(r == WEFT_ECLOSED || r == -EBADF || late, "a select gave %d", r);
     atomic_fetch_add(&shut.ended, 1);
     return 0;
 }
@@ -187,11 +190,11 @@ static int close_race(void *arg) {
         int first[2], second[2];
         open_pair(first);
         shut.fd = first[0];
+        bool again = shut.again = test_below(&rnd, 2);
         atomic_store(&shut.ended, 0);
         weft_scope s;
         weft_scope_begin(&s, NULL);
         for (int k = 0; k < 4; k++) CHECK_EQ(weft_spawn(&s, select_until_closed, NULL), 0);
-        bool again = test_below(&rnd, 2); /* only when all of them know which descriptor they wait for */
         for (uint64_t k = test_below(&rnd, 8); k; k--) weft_yield();
         if (again) test_task_until(all_wait, NULL);
         if (test_below(&rnd, 2)) make_edges(first);
