@@ -52,17 +52,18 @@ static int kind_of(int fd) {
     return protocol == IPPROTO_TCP ? WEFT_DESC_SOCKET | WEFT_DESC_STREAM : WEFT_DESC_SOCKET;
 }
 
-/* System calls, without the lock; `opening` keeps others away. */
+/* System calls, without the lock; `opening` keeps others away. 1: no poller takes it. */
 static int introduce(int fd, uint32_t generation, int *kind) {
     *kind = kind_of(fd);
     if (*kind < 0) return *kind;
     int err = weft__poll_add(fd, key_of(fd, generation));
     if (err != -EPERM) return err;
     *kind |= WEFT_DESC_ALWAYS;
-    return 0;
+    return 1;
 }
 
-/* The descriptor as it is known to the runtime of generation `g`; makes it so. */
+/* The descriptor as it is known to the runtime of generation `g`; makes it so. One that no poller takes is looked at each time: nothing would tell that
+ * its number has become that of a socket, which is not to be read as a file. */
 static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
     for (;;) {
         weft__lock_take(&d->lock);
@@ -83,10 +84,10 @@ static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
     int kind, err = introduce(fd, *generation, &kind);
     weft__lock_take(&d->lock);
     d->opening = false;
-    weft__store(&d->kind, (uint8_t)(err ? 0 : kind), relaxed); /* published by the next line */
-    weft__store(&d->known, err ? 0 : g, release);              /* pairs with the acquire in weft__fd_get */
+    weft__store(&d->kind, (uint8_t)(err < 0 ? 0 : kind), relaxed); /* published by the next line */
+    weft__store(&d->known, err ? 0 : g, release);                  /* pairs with the acquire in weft__fd_get */
     weft__lock_leave(&d->lock);
-    return err;
+    return err < 0 ? err : 0;
 }
 
 static int make_known(weft__desc *d, int fd, uint32_t *generation) {
@@ -210,7 +211,7 @@ static int end(const weft__fd *f, bool to_close) {
         weft__lock_take(&d->lock);
     }
     bool mine = weft__load(&d->generation, relaxed) == f->generation && !d->to_close; /* under the lock */
-    bool listed = mine && weft__load(&d->known, relaxed) && !(weft__load(&d->kind, relaxed) & WEFT_DESC_ALWAYS);
+    bool listed = mine && weft__load(&d->known, relaxed);
     if (mine) {
         d->holders = end_generation(d, WEFT_ECLOSED, &woken);
         d->to_close = to_close && d->holders;

@@ -54,7 +54,7 @@ typedef struct weft__desc {
     _Atomic uint64_t state;      /* WEFT_READY_… and the count of edges */
     _Atomic uint64_t known;      /* the runtime's generation in whose poller it is; 0: none. Under lock */
     _Atomic(char *) frames;      /* where the last one parked that had a turn, in its stack; a hint */
-    _Atomic uint8_t kind; /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. Valid if known */
+    _Atomic uint8_t kind; /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. As it was found last */
     bool opening;         /* somebody is about to make it known; under lock */
     bool to_close;        /* the last of `holders` closes it; under lock */
     bool

@@ -18,8 +18,8 @@
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102 /* Linux 6.13 */
 #endif
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
+#ifndef PIDFD_SELF
+#define PIDFD_SELF (-10000) /* Linux 6.14 */
 #endif
 #ifndef SYS_process_madvise
 #define SYS_process_madvise 440
@@ -122,21 +122,18 @@ int weft__vm_protect_none(void *p, size_t size) {
     return mprotect(p, size, PROT_NONE) == 0 ? 0 : -errno;
 }
 
-/* Many ranges in one call; returns how many were done. The descriptor of ourselves is opened each time: that is cheap beside
- * the call, and a kept one would have to be given back some day and would name the parent after a fork. */
+/* Many ranges in one call; returns how many were done: none where the kernel does not know PIDFD_SELF. A descriptor of ourselves
+ * would do as well, and would for a moment have a number that somebody has just closed. */
 static int guard_batch(char *p, size_t size, size_t stride, int n) {
     struct iovec ranges[GUARD_BATCH];
     int done = 0;
-    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    if (self < 0) return 0;
     while (done < n) {
         int k = n - done < GUARD_BATCH ? n - done : GUARD_BATCH;
         for (int i = 0; i < k; i++) ranges[i] = (struct iovec){p + (size_t)(done + i) * stride, size};
-        long bytes = syscall(SYS_process_madvise, self, ranges, k, MADV_GUARD_INSTALL, 0);
+        long bytes = syscall(SYS_process_madvise, PIDFD_SELF, ranges, k, MADV_GUARD_INSTALL, 0);
         if (bytes > 0) done += (int)((size_t)bytes / size);
         if (bytes != (long)((size_t)k * size)) break;
     }
-    close(self);
     return done;
 }
 

@@ -250,7 +250,7 @@ struct op {
 /* A task that multiplies may still start others when the scope has been cancelled: they are refused, and it ends at its next GET or PUT. */
 static void spawn_series(weft_fn *fn, void *arg, size_t size) {
     int rc = weft_spawn_copy(world.scope, fn, arg, size);
-    CHECK(rc == 0 || rc == WEFT_ECANCELED);
+    CHECK_EQ(rc, rc && weft_cancelled() ? WEFT_ECANCELED : 0);
 }
 
 static weft_chan *start_op(weft_fn *fn, weft_chan *a, weft_chan *b, ratio r) {

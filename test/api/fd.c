@@ -334,6 +334,26 @@ static int kinds(void *arg) {
 }
 TEST(fd, pipes_files_events_and_duplicates) { run_each(kinds); }
 
+/* Closed behind our back: no poller would tell that the number is a socket's now, whose read(2) would wait. */
+static int file_then_socket(void *arg) {
+    (void)arg;
+    char c;
+    FILE *f = tmpfile();
+    CHECK(f != NULL);
+    int file = dup(fileno(f));
+    fclose(f);
+    CHECK_EQ(weft_fd_write(file, "file", 4, WEFT_FOREVER), 4);
+    open_pair();
+    CHECK_EQ(dup2(pair[0], file), file);
+    CHECK_EQ(weft_fd_read(file, &c, 1, WEFT_POLL), WEFT_EAGAIN);
+    CHECK_EQ(write(pair[1], "x", 1), 1);
+    CHECK_EQ(weft_fd_read(file, &c, 1, WEFT_FOREVER), 1);
+    CHECK_EQ(weft_fd_close(file), 0);
+    close_pair();
+    return 0;
+}
+TEST(fd, a_number_that_was_a_files_may_be_a_sockets_the_next_time) { run_each(file_then_socket); }
+
 static int terminal(void *arg) {
     (void)arg;
     char buf[16] = {0};
@@ -604,11 +624,15 @@ static int close_with_linger(void *arg) {
     }
     CHECK_EQ(write(other, "x", 1), 1);
     CHECK_EQ(weft_fd_read(pair[0], &c, 1, WEFT_FOREVER), 1);
-    if (test_slow_tools() == 1) CHECK_EQ(atomic_load(&closed), 0); /* the kernel may have got rid of everything by and by */
+    CHECK_EQ(atomic_load(&closed), 0);
     while (recv(pair[1], much, sizeof much, 0) > 0) continue;
     CHECK_EQ(weft_scope_end(&s), 0);
     close(other);
     close_pair();
     return 0;
 }
-TEST(fd, a_close_that_waits_keeps_nobody_else_waiting) { run_each(close_with_linger); }
+TEST(fd, a_close_that_waits_keeps_nobody_else_waiting) {
+    if (test_slow_tools() > 10)
+        test_skip("valgrind takes close(2) for a call that never waits, and holds all threads meanwhile");
+    run_each(close_with_linger);
+}
