@@ -350,8 +350,7 @@ int weft__chan_recv_aided(weft_chan *c, void *elem) {
 }
 
 /* It cannot be done now, and the lock is held: queues up and parks, in the plain case. */
-WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
-    weft__worker *w = weft__self();
+WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
     weft__block *b = &weft__cur(w)->b;
     weft__fence_after_rmw(); /* P3: wait_lock before the epoch. Only who parks needs it, so it is here and not behind the lock */
     /* P3: a cancellation since the check is seen here, or sees us */
@@ -367,10 +366,11 @@ WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadl
     weft__store(&b->since, weft__load(&s->now, relaxed), relaxed);
     weft__store(&b->queued, &c->lock, release); /* P2; pairs with interrupt_single */
     weft__park_locked(w, s, &c->lock);
-    b = &weft__cur(weft__self())->b;
+    w = weft__self(); /* H9 */
+    b = &weft__cur(w)->b;
     weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
     int r = b->result;
-    weft__leave();
+    weft__leave_on(w);
     return r;
 }
 
@@ -383,21 +383,34 @@ static WEFT_NOINLINE int send_without_waiting(weft_chan *c, void *elem, weft_dea
     weft__leave();
     return r;
 }
-static WEFT_NOINLINE int park_to_send(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+static WEFT_NOINLINE int park_to_send(weft_chan *c, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
     if (unlikely(c->flags & (WEFT_CHAN_CLOSED | WEFT_CHAN_ODD | WEFT_CHAN_LOW)))
         return send_without_waiting(c, elem, deadline, s);
-    return park_for(c, SEND, elem, deadline, s);
+    return park_for(c, SEND, elem, deadline, w, s);
 }
-static WEFT_NOINLINE int park_to_receive(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+static WEFT_NOINLINE int park_to_receive(weft_chan *c, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
     if (unlikely(c->flags & (WEFT_CHAN_CLOSED | WEFT_CHAN_MORE))) {
         weft__lock_leave(&c->lock);
         return operate_slow(c, RECV, elem, deadline);
     }
-    return park_for(c, RECV, elem, deadline, s);
+    return park_for(c, RECV, elem, deadline, w, s);
+}
+
+static WEFT_NOINLINE int step_back(weft__slot *s) {
+    (void)weft__yield_now(s);
+    weft__leave();
+    return 0;
+}
+
+/* Leaves the runtime, and lets others run first when it is time. */
+WEFT_INLINE int pay(weft__worker *w, weft__slot *s) {
+    if (unlikely(--s->budget < 0)) return step_back(s);
+    weft__leave_on(w);
+    return 0;
 }
 
 /* The element has changed hands with somebody who waited; the lock is held. */
-WEFT_INLINE int met(weft_chan *c, weft__waiter *x, weft__slot *s) {
+WEFT_INLINE int met(weft_chan *c, weft__waiter *x, weft__worker *w, weft__slot *s) {
     weft__block *wake = x->block;
     wake->result = (int32_t)x->index;
     weft__lock_leave(&c->lock);
@@ -405,52 +418,48 @@ WEFT_INLINE int met(weft_chan *c, weft__waiter *x, weft__slot *s) {
         weft__ready(s, weft__container(wake, weft__task, b));
     else
         weft__resume(wake, s);
-    (void)weft__spend(s);
-    weft__leave();
-    return 0;
+    return pay(w, s);
 }
 
 /* Who waited were selects that have been won elsewhere: with the lock held, as if nobody had waited. */
-static WEFT_COLD int met_nobody(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__slot *s) {
-    if (what == SEND && c->count >= c->bound) return park_to_send(c, elem, deadline, s);
-    if (what == RECV && c->count == 0) return park_to_receive(c, elem, deadline, s);
+static WEFT_COLD int met_nobody(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
+    if (what == SEND && c->count >= c->bound) return park_to_send(c, elem, deadline, w, s);
+    if (what == RECV && c->count == 0) return park_to_receive(c, elem, deadline, w, s);
     if (what == SEND)
         weft__chan_put(c, elem, true);
     else
         weft__chan_get(c, elem, true);
     weft__lock_leave(&c->lock);
-    (void)weft__spend(s);
-    weft__leave();
-    return 0;
+    return pay(w, s);
 }
 
 /* Somebody waits on the other side, and the lock is held. As weft__chan_send_locked and weft__chan_recv_locked. */
-static WEFT_NOINLINE int meet_receiver(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+static WEFT_NOINLINE int meet_receiver(weft_chan *c, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
     weft__waiter *x = weft__queue_claim(&c->receivers);
-    if (unlikely(!x)) return met_nobody(c, SEND, elem, deadline, s);
+    if (unlikely(!x)) return met_nobody(c, SEND, elem, deadline, w, s);
     if (x->elem) weft__chan_copy(x->elem, elem, c->elem, true);
     weft__chan_count_handed(c);
-    return met(c, x, s);
+    return met(c, x, w, s);
 }
 /* The waiting sender's element takes the place of the oldest. */
-static WEFT_NOINLINE int take_over_place(weft_chan *c, weft__waiter *x, void *elem, weft__slot *s) {
+static WEFT_NOINLINE int take_over_place(weft_chan *c, weft__waiter *x, void *elem, weft__worker *w, weft__slot *s) {
     weft__chan_get(c, elem, true);
     weft__chan_put(c, x->elem, true);
-    return met(c, x, s);
+    return met(c, x, w, s);
 }
-static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
+static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
     weft__waiter *x = weft__queue_claim(&c->senders);
-    if (unlikely(!x)) return met_nobody(c, RECV, elem, deadline, s);
-    if (c->count) return take_over_place(c, x, elem, s);
+    if (unlikely(!x)) return met_nobody(c, RECV, elem, deadline, w, s);
+    if (c->count) return take_over_place(c, x, elem, w, s);
     if (likely(elem != NULL)) weft__chan_copy(elem, x->elem, c->elem, true);
     if (unlikely(++c->first == 0)) c->left += UINT64_C(1) << 32; /* C2: a rendezvous; as weft__chan_count_handed */
-    return met(c, x, s);
+    return met(c, x, w, s);
 }
 
 static WEFT_NOINLINE int pay_and_leave(weft_chan *c, weft__slot *s) {
     weft__lock_leave(&c->lock);
     s->budget -= c->cap < WEFT_CHAN_LUMP ? (int32_t)c->cap : WEFT_CHAN_LUMP;
-    if (s->budget <= 0) weft__yield_now(s);
+    if (s->budget < 0) return step_back(s);
     weft__leave();
     return 0;
 }
@@ -478,8 +487,8 @@ int weft_chan_send(weft_chan *c, const void *elem, weft_deadline deadline) {
     weft__slot *s;
     void *from = (void *)(uintptr_t)elem;
     if (unlikely(!enter_locked(c, &w, &s))) return operate_slow(c, SEND, from, deadline);
-    if (c->receivers.head) return meet_receiver(c, from, deadline, s);
-    if (c->count >= c->bound) return park_to_send(c, from, deadline, s);
+    if (c->receivers.head) return meet_receiver(c, from, deadline, w, s);
+    if (c->count >= c->bound) return park_to_send(c, from, deadline, w, s);
     uint32_t at = weft__chan_put(c, elem, true);
     if (unlikely(weft__chan_lump(at))) return pay_and_leave(c, s);
     weft__lock_leave(&c->lock);
@@ -491,8 +500,8 @@ int weft_chan_recv(weft_chan *c, void *elem, weft_deadline deadline) {
     weft__worker *w;
     weft__slot *s;
     if (unlikely(!enter_locked(c, &w, &s))) return operate_slow(c, RECV, elem, deadline);
-    if (c->senders.head) return meet_sender(c, elem, deadline, s);
-    if (c->count == 0) return park_to_receive(c, elem, deadline, s);
+    if (c->senders.head) return meet_sender(c, elem, deadline, w, s);
+    if (c->count == 0) return park_to_receive(c, elem, deadline, w, s);
     uint32_t next = weft__chan_get_uncounted(c, elem, true);
     if (unlikely(weft__chan_lump(next))) return weft__chan_received_lump(c, s);
     weft__lock_leave(&c->lock);

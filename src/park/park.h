@@ -115,7 +115,7 @@ struct weft__block {
 /* A place in a queue. Lives in the waiter's frame. */
 struct weft__waiter {
     weft__waiter *next, *prev;
-    struct weft__queue *queue; /* where it is; NULL = taken off. Under the object's lock */
+    struct weft__queue *queue; /* where it is; NULL = taken off, if `many`. Under the object's lock */
     weft__block *block;
     void *elem;
     uint32_t index; /* select: which case */
@@ -150,6 +150,15 @@ WEFT_INLINE void weft__queue_remove(weft__waiter *x) {
     x->queue = NULL;
 }
 
+/* The first one. */
+WEFT_INLINE void weft__queue_behead(weft__queue *q, weft__waiter *first) {
+    q->head = first->next;
+    if (q->head)
+        q->head->prev = NULL;
+    else
+        q->tail = NULL;
+}
+
 /* The wait is ours if nobody else has it. It is not lost while somebody merely holds it, which takes a few microseconds; no call is made
  * here, since a channel's fast path would need a frame for it. */
 WEFT_INLINE bool weft__many_claim(weft__block *b) {
@@ -166,12 +175,13 @@ WEFT_INLINE bool weft__many_claim(weft__block *b) {
  * element and the result, releases the lock and resumes the block. NULL: nobody. */
 WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
     for (weft__waiter *x = q->head; x; x = q->head) {
-        weft__queue_remove(x);
+        weft__queue_behead(q, x);
         weft__block *b = x->block;
         if (likely(!x->many)) {
             weft__store(&b->queued, NULL, release); /* under the lock; acquire in weft__interrupt reads it without */
             return x;
         }
+        x->queue = NULL;
         if (weft__many_claim(b)) return x;
     }
     return NULL;

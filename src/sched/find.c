@@ -208,6 +208,7 @@ static bool own_stack_wanted(weft__slot *s) {
 }
 
 bool weft__attend(weft__slot *s, weft__work *k) {
+    *k = 0;
     if (unlikely(weft__self()->own_thread)) { /* nobody else runs there */
         weft__rounds_cut(s);
         s->fair_end--; /* they are over: a yield leaves the stack, too */

@@ -43,8 +43,10 @@ WEFT_COLD bool weft__attend(weft__slot *s, weft__work *k);
 WEFT_INLINE weft__work weft__pick(weft__slot *s) {
     uint32_t picks = weft__load(&s->picks, relaxed) + 1;
     weft__store(&s->picks, picks, relaxed); /* thieves see that the owner is alive */
-    weft__work k = 0;
-    if (unlikely(picks == s->round_end) && weft__attend(s, &k)) return k;
+    if (unlikely(picks == s->round_end)) {
+        weft__work k;
+        if (weft__attend(s, &k)) return k;
+    }
     weft__task *t = weft__load(&s->next, relaxed);
     if (t) {
         if (weft__rt.many)
@@ -120,7 +122,7 @@ weft__slot *weft__yield_now(weft__slot *s);
 
 /* Each operation spends some budget, so that a task that always finds its object ready still yields. */
 WEFT_INLINE weft__slot *weft__spend(weft__slot *s) {
-    if (unlikely(--s->budget <= 0)) return weft__yield_now(s);
+    if (unlikely(--s->budget < 0)) return weft__yield_now(s); /* below 0: then it is one instruction on memory */
     return s;
 }
 

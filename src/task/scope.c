@@ -229,7 +229,7 @@ WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
             break;
         }
         slot = run_inside(&w, me, s, f);
-        if (unlikely((slot->budget -= WEFT_BUDGET / WEFT_INSIDE_MAX) <= 0)) { /* timers and other tasks want their turn */
+        if (unlikely((slot->budget -= WEFT_BUDGET / WEFT_INSIDE_MAX) < 0)) { /* timers and other tasks want their turn */
             slot = weft__yield_now(slot);
             w = weft__self(); /* H9 */
         }
