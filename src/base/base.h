@@ -36,6 +36,11 @@
 #define weft__cas(p, expected, v, order)                                                                                       \
     atomic_compare_exchange_strong_explicit((p), (expected), (v), memory_order_##order, memory_order_relaxed)
 
+/* Words that belong to one thread at a time, which reads them as it likes, and that people look at from outside at any moment (dump.c): shown and
+ * peeked at in one piece, and ordered by nothing. */
+#define weft__show(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define weft__peek(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+
 /* The compiler must not move memory accesses across; the CPU may. */
 #define weft__compiler_barrier() __asm__ volatile("" ::: "memory")
 /* A full barrier (every access before it, before every access after it) behind an atomic read-modify-write of this thread.

@@ -117,7 +117,7 @@ void weft__bind_free(weft__worker *w) {
 static void set_bound(weft__task *t, weft__worker *w) {
     t->bound = w;
     t->inside_limit = w ? (char *)UINTPTR_MAX : weft__stack_inside_limit(t->stack); /* D3 */
-    if (w && !t->extra) t->extra = &weft__extra_none;                               /* D3 */
+    if (w && !t->extra) weft__show(&t->extra, &weft__extra_none);                   /* D3; to dump.c */
     weft__add(&own.tasks, w ? 1 : -1, relaxed);                                     /* a counter */
     weft__pin_set(t, t->pins);                                                      /* the kind of its block */
 }
@@ -207,7 +207,7 @@ static int start_bound(int cpu) {
 
 int weft__bound_main(void *arg) {
     weft__extra *x = arg;
-    weft__cur(weft__self())->fn = x->bound_fn; /* for people */
+    weft__show(&weft__cur(weft__self())->fn, x->bound_fn); /* to dump.c */
     while (start_bound(x->cpu)) continue; /* it was accepted: as one without a stack, it waits until there is a thread for it */
     return x->bound_fn(x->bound_arg);
 }

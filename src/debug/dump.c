@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What every task with a stack is doing, read from outside while it goes on doing it: each line is true of some moment. */
+/* What every task with a stack is doing, read from outside while it goes on doing it: each word of a line is true of some moment. Where a
+ * stack changes hands just then, a line may have words of both tasks. */
 #include <stdio.h>
 
 #include "task/task.h"
@@ -23,22 +24,28 @@ static const char *state_of(weft__task *t) {
 
 /* Whose child it is: the task on whose stack its scope is. The scope itself may go at any time and is not looked at; one that is not on
  * a task's stack has no parent that could be told. */
-static void parent(FILE *out, weft__task *t) {
-    weft__stack *st = weft__stack_of(t->b.home);
+static void parent(FILE *out, weft__task *t, bool inner) {
+    weft__stack *st = weft__stack_of(weft__peek(&t->b.home));
     weft__task *opener = st ? weft__stack_head(st) : NULL;
-    if (t->inner) fprintf(out, " inside task %llu", (unsigned long long)t->id);
-    if (opener) fprintf(out, " child of task %llu", (unsigned long long)opener->id);
+    if (inner) fprintf(out, " inside task %llu", (unsigned long long)weft__peek(&t->id));
+    if (opener) fprintf(out, " child of task %llu", (unsigned long long)weft__peek(&opener->id));
+}
+
+/* Names are in type-stable memory, and this one may be overwritten meanwhile by another. */
+static void name(FILE *out, weft__extra *x) {
+    char copy[sizeof x->name + 1] = "";
+    for (size_t i = 0; x && i < sizeof x->name; i++) copy[i] = weft__peek(&x->name[i]);
+    if (copy[0]) fprintf(out, " \"%s\"", copy);
 }
 
 static void line(weft__stack *st, void *arg) {
     weft__task *t = weft__stack_head(st);
     FILE *out = arg;
     if (!weft__load(&t->alive, acquire)) return; /* pairs with the release in life.c */
-    weft__extra *x = t->extra;                   /* names are in type-stable memory */
-    weft__fresh *inner = t->inner;               /* so are records */
-    fprintf(out, "task %llu", (unsigned long long)(inner ? weft__load(&inner->id, relaxed) : t->id));
-    if (x && !inner && x->name[0]) fprintf(out, " \"%.*s\"", (int)sizeof x->name, x->name);
-    parent(out, t);
+    weft__fresh *inner = weft__peek(&t->inner);  /* in type-stable memory */
+    fprintf(out, "task %llu", (unsigned long long)(inner ? weft__load(&inner->id, relaxed) : weft__peek(&t->id)));
+    if (!inner) name(out, weft__peek(&t->extra));
+    parent(out, t, inner);
     fprintf(out, "  %-9s", state_of(t));
     int reason = weft__load(&t->b.reason, relaxed); /* written by the task for us */
     if (reason) {
@@ -49,8 +56,9 @@ static void line(weft__stack *st, void *arg) {
                    reason == WEFT_WAIT_JOIN; /* else it is of an earlier wait */
         if (one) fprintf(out, " on %p", (void *)on);
     }
-    fprintf(out, "  function %p, spawned at %p\n", (void *)(uintptr_t)(inner ? inner->fn : t->fn),
-            inner ? inner->site : t->site);
+    weft_fn *fn = inner ? weft__peek(&inner->fn) : weft__peek(&t->fn);
+    fprintf(out, "  function %p, spawned at %p\n", (void *)(uintptr_t)fn,
+            inner ? weft__peek(&inner->site) : weft__peek(&t->site));
 }
 
 /* They have no stack, and no line. */

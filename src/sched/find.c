@@ -182,7 +182,7 @@ static bool look_due(weft__slot *s) {
  * first is breadth first, with a stack for each. Measured: skynet twice as slow with one at every look.) */
 static weft__work fair_share(weft__slot *s) {
     uint32_t turn = s->fair++;
-    weft__work k = weft__low_starves(weft__os_now()) ? weft__lane_take(WEFT_LANE_LOW) : 0;
+    weft__work k = weft__low_starves() ? weft__lane_take(WEFT_LANE_LOW) : 0;
     if (!k && turn % WEFT_FRESH_EVERY == 0) {
         if (turn & WEFT_FRESH_EVERY) k = weft__inject_take_fresh(s, 1);
         weft__fresh *f = k ? NULL : weft__deque_steal(s);

@@ -4,6 +4,7 @@
 #include "sched/idle.h"
 #include "sched/runq.h"
 #include "sched/switch.h"
+#include "time/clock.h"
 
 static weft__lane *lane_of(int lane) {
     return &weft__rt.lane[lane - WEFT_LANE_HIGH];
@@ -18,12 +19,14 @@ weft__work weft__lane_take(int lane) {
     weft__lane *l = lane_of(lane);
     weft__task *t = weft__inject_pop_task(&l->started);
     weft__fresh *f = t ? NULL : weft__inject_pop_fresh(&l->fresh);
-    if (lane == WEFT_LANE_LOW && (t || f)) weft__store(&weft__rt.low_ran, weft__os_now(), relaxed); /* a hint for the watch */
+    if (lane == WEFT_LANE_LOW && (t || f))
+        weft__store(&weft__rt.low_ran, weft__clock_now(), relaxed); /* a hint for the watch */
     return t ? weft__work_task(t) : f ? weft__work_fresh(f) : 0;
 }
 
-bool weft__low_starves(int64_t now) {
-    return weft__lane_waits(WEFT_LANE_LOW) && now - weft__load(&weft__rt.low_ran, relaxed) >= WEFT_LOW_EVERY; /* a hint */
+bool weft__low_starves(void) {
+    return weft__lane_waits(WEFT_LANE_LOW) &&
+           weft__clock_now() - weft__load(&weft__rt.low_ran, relaxed) >= WEFT_LOW_EVERY; /* a hint */
 }
 
 /* ---- making ready ---- */

@@ -33,8 +33,8 @@ void weft__lane_spawn(weft__slot *s, weft__fresh *f, int lane);
 /* The first of the lane; 0: empty. */
 weft__work weft__lane_take(int lane);
 bool weft__lane_waits(int lane);
-/* A low task has waited for too long. */
-bool weft__low_starves(int64_t now);
+/* A low task has waited for too long, by the clock that tests may move. */
+bool weft__low_starves(void);
 
 /* Something special is to be looked at. False: go on with the others. True: *k is to run now, or, 0, the worker's own stack is to decide. */
 bool weft__lane_attend(weft__slot *s, weft__work *k);

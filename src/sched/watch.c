@@ -97,7 +97,7 @@ static void count(look *l) {
 static look look_around(void) {
     look l = {.now = weft__os_now(), .clock = weft__clock_now()};
     l.full = weft__load(&weft__rt.idle, relaxed) == 0;
-    l.urgent = weft__lane_waits(WEFT_LANE_HIGH) || weft__low_starves(l.now) || weft__load(&weft__rt.wanting, relaxed);
+    l.urgent = weft__lane_waits(WEFT_LANE_HIGH) || weft__low_starves() || weft__load(&weft__rt.wanting, relaxed);
     if (!l.full) return l;
     count(&l);
     if (weft__wheel_next(&weft__rt.outside) <= l.clock) l.urgent = true;

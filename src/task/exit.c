@@ -12,7 +12,7 @@ weft__extra *weft__extra_mine(weft__task *t) {
     weft__extra **x = t->inner ? &t->inner->extra : &t->extra;
     if (*x && *x != &weft__extra_none) return *x;
     weft__extra *own = weft__extra_new(NULL, NULL, NULL, 0);
-    if (own) *x = own;
+    if (own) weft__show(x, own); /* to dump.c */
     return own;
 }
 

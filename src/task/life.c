@@ -24,14 +24,15 @@ static WEFT_NOINLINE void become_odd(weft__task *t, weft__fresh *f) {
  * it, or zero: weft__root_cancel may look at any stack's block at any time. */
 WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
     t->b.linked = f->shape.linked;
-    t->b.scope = t->b.home = f->home;
+    t->b.scope = f->home;
+    weft__show(&t->b.home, f->home);                       /* these to dump.c */
     uint64_t epoch = weft__load(&weft__rt.epoch, relaxed); /* unchanged since it was spawned: nothing to look at */
     weft__store(&t->b.epoch, (uint32_t)epoch == f->shape.epoch ? epoch : 0, relaxed);
-    t->fn = f->fn;
+    weft__show(&t->fn, f->fn);
     t->arg = f->arg;
-    t->id = weft__load(&f->id, relaxed);
-    t->site = f->site;
-    t->extra = f->extra;
+    weft__show(&t->id, weft__load(&f->id, relaxed));
+    weft__show(&t->site, f->site);
+    weft__show(&t->extra, f->extra);
     if (unlikely(f->shape.word & WEFT_SHAPE_ODD)) become_odd(t, f);
     weft__fresh_free(s, f);
 }
@@ -42,7 +43,7 @@ weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st) {
     t->size_class = st->size_class;
     t->again = st->again;
     t->inside_limit = weft__stack_inside_limit(st);
-    t->inner = NULL;
+    weft__show(&t->inner, NULL);
     t->timer_call = NULL;
     become(s, t, f);
     weft__store(&s->taken, weft__load(&s->taken, relaxed) + 1, relaxed); /* a counter */
@@ -65,7 +66,7 @@ static void unpin(weft__task *t) {
 
 static WEFT_COLD void end_extra(weft__slot *s, weft__task *t, int result) {
     weft__extra *x = t->extra;
-    t->extra = NULL;
+    weft__show(&t->extra, NULL);
     unpin(t);
     if (x->handle) weft__handle_end(x->handle, result, s);
     weft__extra_free(x);

@@ -162,7 +162,7 @@ static void clear(void) {
     weft__store(&weft__rt.no_stacks, false, relaxed);
     weft__store(&weft__rt.idle, 0, relaxed);
     weft__store(&weft__rt.searching, 0, relaxed);
-    weft__store(&weft__rt.low_ran, weft__os_now(), relaxed);
+    weft__store(&weft__rt.low_ran, weft__clock_now(), relaxed);
     weft__store(&weft__rt.napper, NULL, relaxed);
     weft__store(&weft__rt.thin, false, relaxed);
     weft__store(&weft__rt.takeovers, 0, relaxed);

@@ -196,7 +196,7 @@ static WEFT_COLD weft__slot *inside_special(weft__task *me, weft__scope *s, int 
  * then, and the worker in *at. */
 WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scope *s, weft__fresh *f) {
     f->link = me->inner;
-    me->inner = f;
+    weft__show(&me->inner, f); /* to dump.c */
     int saved_errno = *(*at)->errno_at;
     weft__leave_on(*at);
     int result = weft__call(f->fn, f->arg);
@@ -209,7 +209,7 @@ WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scop
     }
     *(*at)->errno_at = saved_errno;
     if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
-    me->inner = f->link;
+    weft__show(&me->inner, f->link);
     weft__fresh_free(slot, f);
     s->spawned--;
     return slot;

@@ -96,10 +96,10 @@ WEFT_INLINE char *copy_args(char *to, const char *from, size_t n) {
 /* The record, from the order. `epoch`: the scope was looked at, and not cancelled up to then. */
 WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_t id, uint64_t epoch) {
     weft__store(&f->id, id, relaxed); /* published with the record */
-    f->fn = o->fn;
+    weft__show(&f->fn, o->fn);        /* these to dump.c, while it runs inside another */
     f->arg = o->arg;
     f->home = home;
-    f->site = o->site;
+    weft__show(&f->site, o->site);
     f->extra = o->extra;
     f->shape.word = weft__rt.plain.word;
     if (o->size_class != DEFAULT_CLASS) f->shape.size_class = (uint8_t)o->size_class;
@@ -294,9 +294,11 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
     x->lane = x->pinned = 0;
     x->exits = NULL;
     x->locals = NULL;
-    size_t length = name ? strnlen(name, sizeof x->name - 1) : 0;
-    if (length) memcpy(x->name, name, length);
-    x->name[length] = 0;
+    for (size_t i = 0; i < sizeof x->name; i++) { /* to dump.c, which may look at it as one of a task that has ended */
+        char c = name && i < sizeof x->name - 1 ? name[i] : 0;
+        weft__show(&x->name[i], c);
+        if (!c) break;
+    }
     return x;
 }
 
@@ -394,10 +396,10 @@ WEFT_INLINE int spawn_fast(const bool root, weft__scope *home, weft_fn *fn, void
     s->fresh.first = f->link;
     s->fresh.count--;
     weft__store(&f->id, next_id(s), relaxed); /* published with the record */
-    f->fn = fn;
+    weft__show(&f->fn, fn);                   /* as in fill */
     f->arg = size ? copy_args(f->copy, copy, size) : arg;
     f->home = home;
-    f->site = site;
+    weft__show(&f->site, site);
     f->extra = NULL;
     weft__shape its = {.args = (uint8_t)size, .linked = root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE};
     f->shape.word = weft__rt.plain.word | its.word | epoch << 32;

@@ -10,6 +10,7 @@ static struct stage {
     weft_chan *full, *room;         /* capacity 1: full, and empty; for senders and receivers */
     weft_task *sleeper[2];          /* to join: do not end by themselves */
     atomic_int waiting;             /* victims about to wait */
+    atomic_int left;                /* those that stay, after their waits */
     int cause;                      /* what weft_cancel_cause must say afterwards */
 } stage;
 
@@ -194,7 +195,7 @@ static void by_own_scope(bool parked) {
     }
 }
 
-static void set_stage(void) {
+static void set_stage_with(weft_fn *sleeper) {
     int v = 1;
     memset(&stage, 0, sizeof stage);
     stage.no_taker = weft_chan_new(sizeof(int), 0);
@@ -203,8 +204,10 @@ static void set_stage(void) {
     stage.room = weft_chan_new(sizeof(int), 1);
     CHECK(stage.no_taker && stage.no_giver && stage.full && stage.room);
     CHECK_EQ(weft_chan_send(stage.full, &v, WEFT_FOREVER), 0);
-    for (int i = 0; i < 2; i++) CHECK_EQ(weft_task_start(&stage.sleeper[i], wait_for_ever, NULL, NULL), 0);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_task_start(&stage.sleeper[i], sleeper, NULL, NULL), 0);
 }
+
+static void set_stage(void) { set_stage_with(wait_for_ever); }
 
 static void drop_channels(void) {
     weft_chan_unref(stage.no_taker); /* aborts if a victim were still in a queue */
@@ -254,12 +257,20 @@ static int stay(void *arg) {
     atomic_fetch_add(&stage.waiting, 1);
     CHECK_EQ(waits[(intptr_t)arg](), WEFT_ECANCELED);
     CHECK_EQ(weft_cancelled(), 1);
+    atomic_fetch_add(&stage.left, 1);
+    return 0;
+}
+
+/* It is cancelled too, and those who join it must not find it ended. */
+static int outlast_the_others(void *arg) {
+    CHECK_EQ(wait_for_ever(arg), WEFT_ECANCELED);
+    task_wait(&stage.left, COUNT(waits));
     return 0;
 }
 
 static int leave_them(void *arg) {
     (void)arg;
-    set_stage();
+    set_stage_with(outlast_the_others);
     for (size_t i = 0; i < COUNT(waits); i++) CHECK_EQ(weft_go(stay, as_arg((intptr_t)i)), 0);
     task_wait_parked(&stage.waiting, COUNT(waits));
     return 0;

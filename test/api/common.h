@@ -23,6 +23,10 @@ static inline int run_on(int workers, weft_fn *fn, void *arg) {
     return weft_run(fn, arg, &cfg);
 }
 
+/* One worker, and no other thread that could take its slot while the kernel, or a tool, keeps a task from running: the order of events is given
+ * even then. Nobody watches, so calls that block hold up the others. */
+static const weft_config alone = {.workers = 1, .slice = HOUR, .max_threads = 1};
+
 /* fn(NULL) on each number of workers; it returns 0. */
 static inline void run_each(weft_fn *fn) { EACH_WORKERS(w) CHECK_EQ(run_on(w, fn, NULL), 0); }
 

@@ -15,6 +15,13 @@ static inline void run_fake_on(int workers, weft_fn *fn) {
     weft__clock_fake(0);
 }
 
+/* fn on the fake clock, where nothing but the order of events counts (common.h). */
+static inline void run_fake_alone(weft_fn *fn) {
+    weft__clock_fake(START);
+    CHECK_EQ(weft_run(fn, NULL, &alone), 0);
+    weft__clock_fake(0);
+}
+
 /* fn on the fake clock, for each number of workers. */
 static inline void run_fake(weft_fn *fn) { EACH_WORKERS(w) run_fake_on(w, fn); }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Shields, limits, results and deferred functions where they meet panics, priorities and pins. */
+#include "api/fake.h"
 #include "api/panic.h"
 
 static atomic_int started, ended, causes;
@@ -362,7 +363,7 @@ static int limited_priorities(void *arg) {
     return 0;
 }
 
-TEST(scope_combined, children_of_a_limited_scope_have_their_priority) { CHECK_EQ(run_on(1, limited_priorities, NULL), 0); }
+TEST(scope_combined, children_of_a_limited_scope_have_their_priority) { run_fake_alone(limited_priorities); }
 
 static int late_low, late_high, others[20];
 static weft_scope other;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Timers and tickers. Most of it on the fake clock, where nothing depends on how fast this machine is. */
+/* Timers and tickers. Most of it on the fake clock, where nothing depends on how fast this machine is. Alone, on one thread, every order of events
+ * is given: when another task runs, a function has returned and its timer is armed again. */
 #include "api/fake.h"
-
-/* With one worker every order of events is given: when another task runs, a function has returned and its timer is armed again. */
-static void run_fake_alone(weft_fn *fn) { run_fake_on(1, fn); }
 
 static void count(void *arg) { atomic_fetch_add((atomic_int *)arg, 1); }
 

@@ -2,6 +2,8 @@
 /* Spawning without measure: recursion, storms, chains, from tasks and from plain threads. */
 #include "api/common.h"
 
+#include <weft/debug.h>
+
 /* ---- recursion ---- */
 
 struct fib {
@@ -233,5 +235,59 @@ TEST_T(spawn_stress, scopes_nest_thousands_deep, 120) {
         atomic_store(&ran, 0);
         CHECK_EQ(run_on(w, nest, as_arg(depth)), 0);
         CHECK_EQ(atomic_load(&ran), depth + 1);
+    }
+}
+
+/* ---- looked at from outside ---- */
+
+static atomic_int over, gone;
+
+static int yield_a_little(void *arg) {
+    weft_yield();
+    return (int)(intptr_t)arg;
+}
+
+/* Tasks of each kind that a dump shows: with a stack, inside their opener, with a name, and with a thread. */
+static int come_and_go(void *arg) {
+    (void)arg;
+    while (!atomic_load(&over)) {
+        weft_scope s;
+        weft_scope_begin(&s, NULL);
+        for (int i = 0; i < 8; i++) {
+            CHECK_EQ(weft_spawn(&s, i % 2 ? yield_a_little : return_int, NULL), 0);
+            CHECK_EQ(weft_spawnf(&s, i % 2 ? return_int : yield_a_little, NULL, "a name, number %d", i), 0);
+        }
+        CHECK_EQ(weft_spawn_opts(&s, yield_a_little, NULL, &(weft_task_opts){.flags = WEFT_BOUND}), 0);
+        CHECK_EQ(weft_scope_end(&s), 0);
+    }
+    atomic_fetch_add(&gone, 1);
+    return 0;
+}
+
+/* Each line is whole, whatever becomes of its task meanwhile. */
+static void check_lines(char *text) {
+    CHECK(strncmp(text, "weft ", 5) == 0);
+    for (char *at = strtok(strchr(text, '\n'), "\n"); at; at = strtok(NULL, "\n")) {
+        CHECK_MSG(strncmp(at, "task ", 5) == 0 && strstr(at, "  function ") && strstr(at, ", spawned at "), "\"%s\"", at);
+    }
+}
+
+TEST(spawn_stress, a_dump_is_taken_while_tasks_come_and_go) {
+    static char text[1 << 20];
+    EACH_WORKERS(w) {
+        atomic_store(&over, 0);
+        atomic_store(&gone, 0);
+        CHECK_EQ(set_up(w), 0);
+        for (int i = 0; i < 4; i++) CHECK_EQ(weft_go(come_and_go, NULL), 0);
+        for (long i = 0; i < test_scale(2000, 200); i++) {
+            FILE *f = fmemopen(text, sizeof text, "w");
+            CHECK(f);
+            weft_dump(f);
+            fclose(f);
+            check_lines(text);
+        }
+        atomic_store(&over, 1);
+        thread_wait(&gone, 4);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     }
 }

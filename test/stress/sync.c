@@ -232,7 +232,7 @@ static void keep_max(atomic_long *at, long v) {
     while (v > old && !atomic_compare_exchange_weak(at, &old, v)) continue;
 }
 
-/* On one worker whose slice never ends, so that all is counted and nothing timed: how many turns the others had while one waited. */
+/* On one thread, so that all is counted and nothing timed: how many turns the others had while one waited. */
 static int take_turns(void *n) {
     for (long i = *(long *)n; i > 0; i--) {
         long before = atomic_load(&called);
@@ -251,7 +251,7 @@ static int in_turn(void *n) {
 }
 TEST_T(sync_stress, nobody_is_overtaken_more_often_than_the_others_have_turns, 120) {
     long n = test_scale(200000, 20000);
-    CHECK_EQ(run_on(1, in_turn, &n), 0);
+    CHECK_EQ(weft_run(in_turn, &n, &alone), 0);
     CHECK_EQ(turns, CONTENDERS * n);
     CHECK_LE(atomic_load(&most_overtaken), CONTENDERS * WEFT_SYNC_TURN);
 }
