@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <new>
@@ -162,19 +163,13 @@ class incoming<T, form::boxed> {
     T *box_ = nullptr;
 };
 
-/* At the last reference nobody uses the channel any more: what nobody received is destroyed. */
+/* What nobody received is destroyed with the channel: an on_undelivered. Bytes in a channel's buffer may not be aligned as the type wants. */
 template <class T>
-struct last_reference {
-    void operator()(weft_chan *c) const noexcept {
-        if (c && !std::is_trivially_copyable_v<T>) drain(c);
-        weft_chan_unref(c);
-    }
-    static void drain(weft_chan *c) noexcept {
-        shield s; /* in a cancelled scope, too */
-        incoming<T> in;
-        while (weft_chan_recv(c, in.data(), WEFT_POLL) == 0) in.drop();
-    }
-};
+void destroy(void *elem, void *) noexcept {
+    incoming<T> in;
+    std::memcpy(in.data(), elem, incoming<T>::size);
+    in.drop();
+}
 
 [[noreturn]] inline void no_memory() {
 #if defined(__cpp_exceptions)
@@ -436,9 +431,12 @@ class chan : public detail::handle<T>, public detail::sends<T, chan<T>>, public 
         static_assert(sendable<T>::value, "not sendable: it must stay where it is; send a pointer to it");
         static_assert(std::is_trivially_copyable_v<T> || std::is_nothrow_move_constructible_v<T>,
                       "not sendable: elements are moved, and that must not throw; send a std::unique_ptr to it");
-        weft_chan *c = weft_chan_new(detail::incoming<T>::size, capacity);
+        weft_chan_opts o{};
+        o.capacity = capacity;
+        if constexpr (!std::is_trivially_copyable_v<T>) o.on_undelivered = detail::destroy<T>;
+        weft_chan *c = weft_chan_new_opts(detail::incoming<T>::size, &o);
         if (!c) detail::no_memory();
-        return std::shared_ptr<weft_chan>(c, detail::last_reference<T>());
+        return std::shared_ptr<weft_chan>(c, weft_chan_unref);
     }
 };
 

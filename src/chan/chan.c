@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "chan/chan.h"
 
+#include <stdio.h>
+
 #include "sched/switch.h"
 #include "task/task.h"
 
@@ -124,11 +126,11 @@ weft_chan *weft_chan_ref(weft_chan *c) {
 
 static WEFT_COLD WEFT_NORETURN void freed_in_use(weft_chan *c) {
     weft__waiter *x = c->receivers.head ? c->receivers.head : c->senders.head;
-    unsigned long long id = 0;
-    if (weft__load(&x->block->kind, relaxed) != WEFT_BLOCK_THREAD)
-        id = (unsigned long long)weft__container(x->block, weft__task, b)->id;
-    weft__die("weft_chan_unref: the last reference to channel %p%s%s was dropped while task %llu still waits to %s on it",
-              (void *)c, c->name ? " " : "", c->name ? c->name : "", id, c->receivers.head ? "receive" : "send");
+    char who[40] = "a plain thread";
+    if (weft__load(&x->block->kind, relaxed) != WEFT_BLOCK_THREAD) /* the wait orders it */
+        snprintf(who, sizeof who, "task %llu", (unsigned long long)weft__container(x->block, weft__task, b)->id);
+    weft__die("weft_chan_unref: the last reference to channel %p%s%s was dropped while %s still waits to %s on it", (void *)c,
+              c->name ? " " : "", c->name ? c->name : "", who, c->receivers.head ? "receive" : "send");
 }
 
 /* The last reference is gone: nobody else can come here. */
@@ -457,8 +459,8 @@ static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline dea
 }
 
 static WEFT_NOINLINE int pay_and_leave(weft_chan *c, weft__slot *s) {
-    weft__lock_leave(&c->lock);
     s->budget -= c->cap < WEFT_CHAN_LUMP ? (int32_t)c->cap : WEFT_CHAN_LUMP;
+    weft__lock_leave(&c->lock); /* whoever got the element may drop the channel now */
     if (s->budget < 0) return step_back(s);
     weft__leave();
     return 0;

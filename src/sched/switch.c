@@ -145,7 +145,7 @@ static WEFT_NOINLINE void yield_slow(void) {
 void weft_yield(void) {
     weft__worker *w;
     weft__slot *s;
-    if (unlikely(!weft__rt.ring_turns || !weft__enter_fast(&w, &s))) {
+    if (unlikely(!weft__load(&weft__rt.ring_turns, relaxed) || !weft__enter_fast(&w, &s))) { /* for plain threads a hint */
         yield_slow();
         return;
     }

@@ -104,16 +104,24 @@ static bool is_lock(int reason) {
     return reason == WEFT_WAIT_MUTEX || reason == WEFT_WAIT_RWLOCK;
 }
 
+/* The holder's next note, from *at on; its `holder` is 0: there is none. Nobody else changes them. */
+static note next_of(uint64_t holder, int *at) {
+    struct shard *s = shard_of(holder);
+    note n = {0};
+    weft__lock_take(&s->lock);
+    for (; *at < NOTES && !n.holder; ++*at)
+        if (s->note[*at].holder == holder) n = s->note[*at];
+    weft__lock_leave(&s->lock);
+    return n;
+}
+
 /* The hook: the caller is about to leave its stack, maybe with an object's lock held. */
 static void about_to_wait(weft__block *b) {
-    int reason = weft__load(&b->reason, relaxed); /* its own */
+    int reason = weft__load(&b->reason, relaxed), at = 0; /* its own */
     if (is_lock(reason)) return;
     uint64_t me = weft__sync_id(weft__self());
-    struct shard *s = shard_of(me);
-    weft__lock_take(&s->lock);
-    note *n = find(s, me, NULL), found = n ? *n : (note){0};
-    weft__lock_leave(&s->lock);
-    if (found.holder && first_time(found.place)) report(&found, reason);
+    for (note n = next_of(me, &at); n.holder; n = next_of(me, &at))
+        if (first_time(n.place)) report(&n, reason);
 }
 
 /* Whatever was noted was somebody else's, or may be half done. */
@@ -125,7 +133,17 @@ void weft__held_forget(void) {
     weft__lock_leave(&reported.lock);
 }
 
+/* Notes of an earlier runtime are of tasks that are gone, and whose numbers come again. */
+static void start_anew(void) {
+    for (int i = 0; i < SHARDS; i++) {
+        weft__lock_take(&shards[i].lock);
+        memset(shards[i].note, 0, sizeof shards[i].note);
+        weft__lock_leave(&shards[i].lock);
+    }
+}
+
 void weft__held_check(bool on) {
+    if (on) start_anew();
     weft__store(&weft__held_checked, on, relaxed); /* see weft__held_on */
     weft__store(&weft__park_hook, on ? about_to_wait : NULL, relaxed);
 }

@@ -22,7 +22,7 @@ WEFT_INLINE void own(weft__mutex *m, uint64_t id) {
 
 /* Is it worth while to spin? Not if the holder cannot run meanwhile. */
 static bool spin(weft__mutex *m) {
-    if (weft__lock_is_strict() || (!weft__rt.many && weft__self() != &weft__nobody)) return false;
+    if (weft__lock_is_strict() || (weft__self() != &weft__nobody && !weft__rt.many)) return false;
     for (int i = 0; i < TRIES; i++) {
         for (int k = 0; k < PAUSES; k++) weft__cpu_relax();
         uint32_t s = weft__or(&m->state, WEFT_LOCKED, acquire); /* as in try_take */

@@ -41,7 +41,7 @@ static bool try_enter(weft__rwlock *l, bool writes) {
 }
 
 static bool spin(weft__rwlock *l, bool writes) {
-    if (weft__lock_is_strict() || (!weft__rt.many && weft__self() != &weft__nobody)) return false;
+    if (weft__lock_is_strict() || (weft__self() != &weft__nobody && !weft__rt.many)) return false;
     for (int i = 0; i < TRIES && !(weft__load(&l->state, relaxed) & WAITERS); i++) { /* a hint */
         for (int k = 0; k < PAUSES; k++) weft__cpu_relax();
         if (try_enter(l, writes)) return true;

@@ -154,7 +154,29 @@ static int run_unref_under_waiter(void *arg) {
     return run_on(1, unref_under_waiter, NULL);
 }
 
-TEST(chan_ref, a_waiter_at_the_last_unref_aborts) { CHECK_DIES(run_unref_under_waiter, "chan"); }
+static void *park_a_thread(void *c) {
+    (void)weft_chan_send(c, NULL, WEFT_FOREVER);
+    return NULL;
+}
+static bool has_sender(void *c) {
+    weft_chan_stats s;
+    weft_chan_stats_get(c, &s);
+    return s.send_waiting == 1;
+}
+static int unref_under_thread(void *arg) {
+    (void)arg;
+    weft_chan *c = new_chan(0, 0);
+    pthread_t t;
+    CHECK_EQ(pthread_create(&t, NULL, park_a_thread, c), 0);
+    test_until(has_sender, c);
+    weft_chan_unref(c);
+    return 0;
+}
+
+TEST(chan_ref, a_waiter_at_the_last_unref_aborts) {
+    CHECK_DIES(run_unref_under_waiter, "still waits to receive");
+    CHECK_DIES(unref_under_thread, "while a plain thread still waits to send");
+}
 
 /* ---- crowds ---- */
 

@@ -418,6 +418,18 @@ static int recv_with_lock(void *arg) {
     weft_chan_unref(ch);
     return 0;
 }
+/* The first of them has been told when it waits with both. */
+static int sleep_with_two_locks(void *arg) {
+    static weft_rwlock rw;
+    (void)arg;
+    weft_mutex_lock(&m);
+    EACH_DURATION(d) weft_sleep_for(d);
+    weft_rwlock_wrlock(&rw);
+    EACH_DURATION(d) weft_sleep_for(d);
+    weft_rwlock_wrunlock(&rw);
+    weft_mutex_unlock(&m);
+    return 0;
+}
 static int waits_without_lock(void *arg) {
     (void)arg;
     weft_mutex_lock(&m);
@@ -433,6 +445,26 @@ static int checked(weft_fn *fn) {
 static int checked_sleep(void *arg) {
     (void)arg;
     return checked(sleep_with_lock);
+}
+static int leave_locked(void *arg) {
+    (void)arg;
+    weft_mutex_lock(&m);
+    return 0;
+}
+static int sleep_without_lock(void *arg) {
+    (void)arg;
+    EACH_DURATION(d) weft_sleep_for(d);
+    return 0;
+}
+/* The second runtime's tasks have the numbers of the first one's. */
+static int checked_again(void *arg) {
+    weft_config cfg = {.workers = 1, .flags = WEFT_LOCK_CHECK};
+    CHECK_EQ(weft_run(leave_locked, arg, &cfg), 0);
+    return weft_run(sleep_without_lock, arg, &cfg);
+}
+static int checked_two(void *arg) {
+    (void)arg;
+    return checked(sleep_with_two_locks);
 }
 static int checked_recv(void *arg) {
     (void)arg;
@@ -471,7 +503,11 @@ TEST(lock_check, a_lock_held_across_a_wait_is_reported_once_with_both_places) {
     expect(checked_recv, 1, "waits (receive) while it holds rwlock (to read) 0x");
     expect(checked_thread, 1, "while it holds mutex 0x");
 }
+TEST(lock_check, each_of_several_locks_is_reported) {
+    expect(checked_two, 2, "waits (sleep) while it holds rwlock (to write) 0x");
+}
 TEST(lock_check, what_is_right_is_not_reported) {
     expect(checked_well, 0, "");
+    expect(checked_again, 0, "");
     expect(unchecked, 0, "");
 }

@@ -33,7 +33,9 @@ void *operator new(std::size_t n) {
     return p;
 }
 void *operator new(std::size_t n, const std::nothrow_t &) noexcept { return allocate(n); }
-[[gnu::noinline]] static void deallocate(void *p) { std::free(p); } /* out of gcc's sight: it takes new and free for a mistake */
+[[gnu::noinline]] static void deallocate(void *p) {
+    std::free(p);
+} /* out of gcc's sight: it takes new and free for a mistake */
 void operator delete(void *p) noexcept { deallocate(p); }
 void operator delete(void *p, std::size_t) noexcept { deallocate(p); }
 #endif
@@ -83,6 +85,25 @@ void send_without_memory() {
     CHECK_EQ(r.send(std::move(w)), 0);
     CHECK_EQ(r.recv()->get(), 8);
     fail_new = 0;
+}
+
+/* Neither a cancelled scope nor a lack of memory keeps what nobody received from being destroyed. */
+void drop_without_memory() {
+    weft::scope s;
+    {
+        weft::chan<boxed> c(4);
+        weft::chan<relocated> r(4);
+        for (int i = 0; i < 4; i++) {
+            CHECK_EQ(c.send(boxed(i)), 0);
+            CHECK_EQ(r.send(relocated(i)), 0);
+        }
+        CHECK_EQ(alive.load(), 8);
+        s.cancel();
+        weft__fault_arm(1, true);
+    }
+    weft__fault_arm(0, false);
+    CHECK_EQ(alive.load(), 0);
+    CHECK_EQ(s.join(), 0);
 }
 
 /* Accepted is called once, refused never; the closure goes in any case. */
@@ -157,6 +178,7 @@ TEST(fault_hpp, an_element_without_a_place_on_the_heap_stays_where_it_is) {
     needs_new();
     run_alone(send_without_memory);
 }
+TEST(fault_hpp, what_nobody_received_is_destroyed_without_memory) { run_alone(drop_without_memory); }
 TEST(fault_hpp, a_closure_goes_whether_it_is_accepted_or_refused) { run_alone(spawn_without_memory); }
 TEST(fault_hpp, a_closure_without_a_place_on_the_heap_is_a_bad_alloc) {
     needs_new();

@@ -80,10 +80,32 @@ static void use_channels(uint64_t *seed) {
     weft_chan_unref(c[1]);
 }
 
+static weft_mutex mutex;
+static weft_rwlock rwlock;
+static long locked, written; /* by those who hold them */
+
+static int lock_both(void *arg) {
+    (void)arg;
+    weft_mutex_lock(&mutex);
+    locked++;
+    weft_mutex_unlock(&mutex);
+    weft_rwlock_wrlock(&rwlock);
+    written++;
+    weft_rwlock_wrunlock(&rwlock);
+    weft_yield();
+    return 0;
+}
+
+/* Threads among themselves, and with a task: what spins and steps back is not asked of a runtime that is about to be another. */
+static void use_locks(uint64_t *seed) {
+    for (uint64_t i = test_below(seed, 50); i > 0; i--) CHECK_EQ(lock_both(NULL), 0);
+    count(weft_block_on(lock_both, NULL), 0);
+}
+
 static void *use_all(void *arg) {
     uint64_t seed = test_random() + (uintptr_t)arg;
     while (!atomic_load(&enough)) {
-        switch (test_below(&seed, 4)) {
+        switch (test_below(&seed, 5)) {
         case 0:
             use_scope(&seed);
             break;
@@ -92,6 +114,9 @@ static void *use_all(void *arg) {
             break;
         case 2:
             CHECK_EQ(weft_sleep_for(10 * WEFT_US), 0);
+            break;
+        case 3:
+            use_locks(&seed);
             break;
         default:
             use_block_on(&seed);
