@@ -248,16 +248,16 @@ struct weft__rt {
     /* Read often, written seldom. */
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
-    uint64_t id_step;        /* slots + 1 */
-    uint64_t generation;     /* of the runtime: 1, 2, … */
-    bool many;               /* more than one slot: somebody may steal */
-    weft__shape plain;       /* of a task without wishes; its class may be WEFT_STACK_ASK */
-    bool places;             /* slots have CPUs: WEFT_PIN_WORKERS */
-    bool nodes;              /* and they are of more than one NUMA node */
-    _Atomic bool ring_turns; /* one slot and no C++: weft_yield may take its short way; a plain thread looks, too */
-    bool cxx;                /* the program has a C++ run-time library */
-    bool odd_switch;         /* that, or weft__park_hook is set */
-    bool panic_abort;        /* the configuration, as the next three */
+    uint64_t id_step;    /* slots + 1 */
+    uint64_t generation; /* of the runtime: 1, 2, … */
+    bool many;           /* more than one slot: somebody may steal */
+    weft__shape plain;   /* of a task without wishes; its class may be WEFT_STACK_ASK */
+    bool places;         /* slots have CPUs: WEFT_PIN_WORKERS */
+    bool nodes;          /* and they are of more than one NUMA node */
+    bool ring_turns;     /* one slot and no C++: weft_yield may take its short way */
+    bool cxx;            /* the program has a C++ run-time library */
+    bool odd_switch;     /* that, or weft__park_hook is set */
+    bool panic_abort;    /* the configuration, as the next three */
     void (*on_panic)(const struct weft_panic_info *info, void *arg);
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
     void *hook_arg;

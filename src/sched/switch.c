@@ -133,11 +133,14 @@ weft__slot *weft__yield_now(weft__slot *s) {
     return weft__here(weft__self()); /* H9 */
 }
 
-static WEFT_NOINLINE void yield_slow(void) {
-    weft__slot *s = weft__enter();
-    if (!s) return;
+static WEFT_NOINLINE void yield_inside(weft__slot *s) {
     yield(s);
     weft__leave();
+}
+
+static WEFT_NOINLINE void yield_slow(void) {
+    weft__slot *s = weft__enter();
+    if (s) yield_inside(s);
 }
 
 /* The common case with one slot written out: only started tasks are around, so the ring turns by one. What weft__pick would do, and as
@@ -145,20 +148,18 @@ static WEFT_NOINLINE void yield_slow(void) {
 void weft_yield(void) {
     weft__worker *w;
     weft__slot *s;
-    if (unlikely(!weft__load(&weft__rt.ring_turns, relaxed) || !weft__enter_fast(&w, &s))) { /* for plain threads a hint */
+    if (unlikely(!weft__enter_fast(&w, &s))) {
         yield_slow();
         return;
     }
     uint32_t picks = weft__load(&s->picks, relaxed) + 1, head = weft__load(&s->head, relaxed),
              tail = weft__load(&s->tail, relaxed);
     bool fresh = weft__load(&s->bottom, relaxed) != weft__load(&s->top, relaxed); /* R4, all of these */
-    if (unlikely(fresh || head == tail || picks == s->round_end || weft__load(&s->next, relaxed))) {
-        yield_slow();
-        return;
-    }
     weft__task *me = weft__cur(w), *t = weft__load(&s->ring[head % WEFT_RING], relaxed);
-    if (unlikely(weft__load(&me->b.kind, relaxed) != WEFT_BLOCK_TASK)) {
-        yield_slow();
+    bool turns = weft__rt.ring_turns && !fresh && head != tail && picks != s->round_end && !weft__load(&s->next, relaxed) &&
+                 weft__load(&me->b.kind, relaxed) == WEFT_BLOCK_TASK;
+    if (unlikely(!turns)) {
+        yield_inside(s);
         return;
     }
     weft__store(&s->picks, picks, relaxed); /* as in weft__pick */

@@ -58,8 +58,7 @@ static int configure(const weft_config *given) {
     weft__rt.cxx = weft__eh_here() != NULL;
     weft__held_check(c.flags & WEFT_LOCK_CHECK);
     weft__rt.odd_switch = weft__rt.cxx || weft__hooked();
-    weft__store(&weft__rt.ring_turns, !weft__rt.many && !weft__rt.cxx,
-                relaxed); /* as all here: the start orders it for tasks */
+    weft__rt.ring_turns = !weft__rt.many && !weft__rt.cxx;
     weft__rt.places = c.flags & WEFT_PIN_WORKERS;
     weft__rt.panic_abort = c.flags & WEFT_PANIC_ABORT;
     weft__rt.on_panic = c.on_panic;
