@@ -267,6 +267,7 @@ static int select_kinds(void *arg) {
     for (int i = 0; i < n; i++) CHECK_EQ(weft_select(WEFT_FOREVER, weft_on_recv(never, &x, NULL), weft_on_send(u, &i)), 1);
     CHECK_EQ(weft_chan_len(u), (size_t)n);
     for (int i = 0; i < n; i++) {
+        open = false; /* each of them says so, also where the buffer is changed for the next block */
         CHECK_EQ(weft_select(WEFT_FOREVER, weft_on_recv(u, &v, &open), weft_on_recv(never, &x, NULL)), 0);
         CHECK_EQ(v, i);
         CHECK(open);

@@ -248,7 +248,29 @@ static int groups(void *arg) {
     pthread_join(t, NULL);
     return 0;
 }
-TEST(waitgroup, all_who_wait_go_on_when_the_last_is_done) { run_each(groups); }
+static atomic_int at_the_group;
+static int wait_with_others(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&at_the_group, 1);
+    return weft_waitgroup_wait(&group, WEFT_FOREVER);
+}
+static int many_wait(void *arg) {
+    (void)arg;
+    enum { N = 5 };
+    weft_scope s;
+    atomic_store(&at_the_group, 0);
+    weft_waitgroup_add(&group, 2);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < N; i++) CHECK_EQ(weft_spawn(&s, wait_with_others, NULL), 0);
+    task_wait_parked(&at_the_group, N);
+    weft_waitgroup_done(&group);
+    weft_waitgroup_done(&group);
+    return weft_scope_end(&s);
+}
+TEST(waitgroup, all_who_wait_go_on_when_the_last_is_done) {
+    run_each(groups);
+    run_each(many_wait);
+}
 
 /* The group is in the waiter's frame, which goes at once. */
 static int done_in(void *g) {
