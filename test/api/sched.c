@@ -363,7 +363,8 @@ TEST(sched, there_are_never_more_threads_than_allowed) {
 
 static int run_bursts(void *arg) {
     (void)arg;
-    for (long i = test_scale(300, 50); i > 0; i--) {
+    int64_t end = test_long_enough();
+    for (long i = test_scale(300, 50); i > 0 && test_clock_ns() < end; i--) {
         weft_scope s;
         weft_scope_begin(&s, NULL);
         for (int k = 0; k < 50; k++) CHECK_EQ(weft_spawn(&s, compute_and_count, NULL), 0);
