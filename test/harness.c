@@ -95,6 +95,8 @@ long test_scale(long n, long floor) {
     return scaled < floor ? floor : scaled;
 }
 
+int64_t test_long_enough(void) { return test_clock_ns() + (int64_t)(15e9 * env_factor("WEFT_TEST_SCALE")); }
+
 /* ---- time-outs ---- */
 
 static void on_alarm(int sig) {

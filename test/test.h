@@ -115,6 +115,10 @@ int test_slow_tools(void);
 /* n, times WEFT_TEST_SCALE, divided by test_slow_tools(); at least `floor` (and never above n because of the floor). */
 long test_scale(long n, long floor);
 
+/* For tests that repeat what takes a turn of the kernel's each time: they do as much as they can by this moment of test_clock_ns, and no more. A machine
+ * whose CPUs are all busy would need minutes for the whole. */
+int64_t test_long_enough(void);
+
 /* ---- child processes ---- */
 
 struct test_child {

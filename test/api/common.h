@@ -30,6 +30,13 @@ static const weft_config alone = {.workers = 1, .slice = HOUR, .max_threads = 1}
 /* fn(NULL) on each number of workers; it returns 0. */
 static inline void run_each(weft_fn *fn) { EACH_WORKERS(w) CHECK_EQ(run_on(w, fn, NULL), 0); }
 
+/* fn(n), with the usual slice; it returns 0 and leaves no descriptor open. */
+static inline void run_and_close_all(int workers, weft_fn *fn, intptr_t n) {
+    int fds = test_fds();
+    CHECK_EQ(weft_run(fn, (void *)n, &(weft_config){.workers = workers}), 0);
+    test_wait_fds(fds);
+}
+
 static inline int set_up(int workers) {
     weft_config cfg = {.workers = workers, .stack_size = 0, .max_threads = 0, .search = 0};
     return weft_start(&cfg);

@@ -47,12 +47,7 @@ static int reuse(void *arg) {
     return 0;
 }
 
-static void check_reuse(int workers, long rounds) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(reuse, as_arg(rounds), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_reuse(int workers, long rounds) { run_and_close_all(workers, reuse, rounds); }
 TEST_T(fd_stress, a_number_used_again_gets_no_old_event_1, 120) { check_reuse(1, test_scale(100000, 500)); }
 TEST_T(fd_stress, a_number_used_again_gets_no_old_event_2, 120) { check_reuse(2, test_scale(50000, 500)); }
 TEST_T(fd_stress, a_number_used_again_gets_no_old_event_8, 120) { check_reuse(8, test_scale(20000, 200)); }
@@ -82,12 +77,7 @@ static int many_lives(void *arg) {
     for (intptr_t i = 0; i < (intptr_t)arg; i++) CHECK_EQ(weft_spawn(&s, one_life, as_arg(i + 1)), 0);
     return weft_scope_end(&s);
 }
-static void check_lives(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(many_lives, as_arg(8), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_lives(int workers) { run_and_close_all(workers, many_lives, 8); }
 TEST(fd_stress, numbers_go_round_among_tasks_2) { check_lives(2); }
 TEST(fd_stress, numbers_go_round_among_tasks_4) { check_lives(4); }
 
@@ -154,12 +144,7 @@ static int close_race(void *arg) {
     }
     return 0;
 }
-static void check_close(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(close_race, as_arg(test_scale(4000, 50)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_close(int workers) { run_and_close_all(workers, close_race, test_scale(4000, 50)); }
 TEST(fd_stress, closing_ends_every_wait_1) { check_close(1); }
 TEST(fd_stress, closing_ends_every_wait_2) { check_close(2); }
 TEST(fd_stress, closing_ends_every_wait_4) { check_close(4); }
@@ -275,12 +260,7 @@ static int accept_race(void *arg) {
     }
     return 0;
 }
-static void check_accept(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(accept_race, as_arg(test_scale(600, 20)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_accept(int workers) { run_and_close_all(workers, accept_race, test_scale(600, 20)); }
 TEST(fd_stress, closing_a_listener_ends_every_accept_1) { check_accept(1); }
 TEST(fd_stress, closing_a_listener_ends_every_accept_2) { check_accept(2); }
 TEST(fd_stress, closing_a_listener_ends_every_accept_4) { check_accept(4); }

@@ -40,12 +40,7 @@ static int release_race(void *arg) {
     }
     return 0;
 }
-static void check_release(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(release_race, as_arg(test_scale(10000, 100)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_release(int workers) { run_and_close_all(workers, release_race, test_scale(10000, 100)); }
 TEST(net_stress, a_released_descriptor_may_be_used_at_once_1) { check_release(1); }
 TEST(net_stress, a_released_descriptor_may_be_used_at_once_2) { check_release(2); }
 TEST(net_stress, a_released_descriptor_may_be_used_at_once_4) { check_release(4); }
@@ -84,12 +79,7 @@ static int shutdown_race(void *arg) {
     }
     return 0;
 }
-static void check_shutdown(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(shutdown_race, as_arg(test_scale(10000, 100)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_shutdown(int workers) { run_and_close_all(workers, shutdown_race, test_scale(10000, 100)); }
 TEST(net_stress, shutting_down_never_means_the_next_connection_2) { check_shutdown(2); }
 TEST(net_stress, shutting_down_never_means_the_next_connection_4) { check_shutdown(4); }
 
@@ -152,12 +142,7 @@ static int dial_race(void *arg) {
     CHECK_EQ(weft_listener_close(hall.l), 0);
     return 0;
 }
-static void check_dial(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(dial_race, as_arg(test_scale(1000, 20)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_dial(int workers) { run_and_close_all(workers, dial_race, test_scale(1000, 20)); }
 TEST_T(net_stress, a_dial_is_given_up_at_any_moment_1, 120) { check_dial(1); }
 TEST_T(net_stress, a_dial_is_given_up_at_any_moment_2, 120) { check_dial(2); }
 TEST_T(net_stress, a_dial_is_given_up_at_any_moment_8, 120) { check_dial(8); }
@@ -195,11 +180,6 @@ static int queue_race(void *arg) {
     }
     return 0;
 }
-static void check_queue(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(queue_race, as_arg(test_scale(1000, 20)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_queue(int workers) { run_and_close_all(workers, queue_race, test_scale(1000, 20)); }
 TEST_T(net_stress, a_listener_goes_with_clients_in_its_queue_1, 120) { check_queue(1); }
 TEST_T(net_stress, a_listener_goes_with_clients_in_its_queue_4, 120) { check_queue(4); }

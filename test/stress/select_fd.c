@@ -212,12 +212,7 @@ static int close_race(void *arg) {
     weft_chan_unref(shut.silent);
     return 0;
 }
-static void check_close(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(close_race, as_arg(test_scale(5000, 50)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_close(int workers) { run_and_close_all(workers, close_race, test_scale(5000, 50)); }
 TEST_T(select_fd_stress, closing_ends_every_select_1, 120) { check_close(1); }
 TEST_T(select_fd_stress, closing_ends_every_select_2, 120) { check_close(2); }
 TEST_T(select_fd_stress, closing_ends_every_select_4, 120) { check_close(4); }
@@ -284,12 +279,7 @@ static int duels(void *arg) {
     }
     return 0;
 }
-static void check_duels(int workers) {
-    int fds = test_fds();
-    weft_config cfg = {.workers = workers};
-    CHECK_EQ(weft_run(duels, as_arg(test_scale(10000, 60)), &cfg), 0);
-    test_wait_fds(fds);
-}
+static void check_duels(int workers) { run_and_close_all(workers, duels, test_scale(10000, 60)); }
 TEST_T(select_fd_stress, one_of_several_ends_the_wait_1, 120) { check_duels(1); }
 TEST_T(select_fd_stress, one_of_several_ends_the_wait_2, 120) { check_duels(2); }
 TEST_T(select_fd_stress, one_of_several_ends_the_wait_4, 120) { check_duels(4); }

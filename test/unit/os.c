@@ -362,6 +362,7 @@ static struct {
     WEFT_ALIGNED _Atomic int y;
     WEFT_ALIGNED _Atomic int round; /* of the light side */
     WEFT_ALIGNED _Atomic int done;  /* of the heavy side */
+    _Atomic bool over;              /* published with done */
     int light_saw;
 } litmus;
 
@@ -372,15 +373,14 @@ static void await(_Atomic int *word, int value) {
 }
 
 static void *light_side(void *arg) {
-    int rounds = *(int *)arg;
-    for (int i = 1; i <= rounds; i++) {
+    for (int i = 1;; i++) {
         await(&litmus.done, i - 1);
-        weft__store(&litmus.x, 1, relaxed); /* ordered by the barrier under test */
+        if (weft__load(&litmus.over, relaxed)) return arg; /* ordered by done */
+        weft__store(&litmus.x, 1, relaxed);                /* ordered by the barrier under test */
         weft__light_barrier();
         litmus.light_saw = weft__load(&litmus.y, relaxed);
         weft__store(&litmus.round, i, release); /* pairs with the acquire in await */
     }
-    return NULL;
 }
 
 static int barriers_order_stores_before_loads(void *fences) {
@@ -388,9 +388,11 @@ static int barriers_order_stores_before_loads(void *fences) {
     weft__barrier_init();
     CHECK(!fences || weft__fences);
     int rounds = (int)test_scale(fences ? 50000 : 10000, 1000);
+    int64_t end = test_long_enough();
+    bool over = false;
     pthread_t t;
-    CHECK_EQ(weft__thread_start(&t, light_side, &rounds, NULL), 0);
-    for (int i = 1; i <= rounds; i++) {
+    CHECK_EQ(weft__thread_start(&t, light_side, NULL, NULL), 0);
+    for (int i = 1; !over; i++) {
         for (int k = i % 64; k; k--) __asm__ volatile("" ::: "memory"); /* the other side needs a moment to see the start */
         weft__store(&litmus.y, 1, relaxed);                             /* ordered by the barrier under test */
         weft__heavy_barrier();
@@ -399,6 +401,8 @@ static int barriers_order_stores_before_loads(void *fences) {
         CHECK_MSG(heavy_saw || litmus.light_saw, "round %d: both sides missed the other's store", i);
         weft__store(&litmus.x, 0, relaxed);
         weft__store(&litmus.y, 0, relaxed);
+        over = i == rounds || test_clock_ns() > end;
+        weft__store(&litmus.over, over, relaxed);
         weft__store(&litmus.done, i, release); /* pairs with the acquire in await */
     }
     CHECK_EQ(pthread_join(t, NULL), 0);
