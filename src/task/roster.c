@@ -120,12 +120,11 @@ int weft__roster_admit(weft__roster *r, weft__scope *home, weft__block *me, weft
     if (room) r->running++;
     check(r);
     weft__lock_leave(&r->lock);
-    if (room) return 0;
-    if (place == WEFT_ROSTER_LATER) return place;
-    int err = wait_for_place(r, me, s);
+    if (!room && place == WEFT_ROSTER_LATER) return place;
+    int err = room ? 0 : wait_for_place(r, me, s);
     if (err) {
         give_up(r);
-    } else if (weft__scope_cause(home)) { /* the place is that of a child which the cancellation reached before us */
+    } else if (weft__scope_cause(home)) { /* the place may be that of a child which the cancellation reached before us */
         weft__roster_return(r, 0, *s);
         err = WEFT_ECANCELED;
     }
