@@ -119,7 +119,8 @@ int weft__fd_get(int fd, weft__fd *out) {
     if (unlikely(!d) && !(d = make(fd))) return WEFT_ENOMEM;
     if (weft__self() == &weft__nobody) return get_outside(d, out);
     out->d = d;
-    out->generation = weft__load(&d->generation, relaxed); /* before `known`: if that is true of it, it was then */
+    out->generation =
+        weft__load(&d->generation, acquire); /* before `known`, which is of it or a later one; pairs with end_generation */
     if (likely(weft__load(&d->known, acquire) == weft__rt.generation)) return 0; /* pairs with open_desc */
     return make_known(d, fd, &out->generation);
 }
@@ -170,8 +171,8 @@ static void resume_all(weft__queue *woken, weft__slot *s) {
 /* The descriptor is over: another generation. Returns how many are in the middle of an operation. Under the lock. */
 static uint32_t end_generation(weft__desc *d, int32_t result, weft__queue *woken) {
     uint32_t next = weft__load(&d->generation, relaxed) + 1; /* under the lock, as all here */
-    weft__store(&d->generation, next, release);              /* pairs with weft__fd_valid */
-    weft__store(&d->known, 0, relaxed);
+    weft__store(&d->known, 0, relaxed);         /* before the next line: who finds that generation must not take it for known */
+    weft__store(&d->generation, next, release); /* pairs with weft__fd_get and weft__fd_valid */
     int holders = (int)d->guests;
     d->guests = 0;
     for (int i = 0; i < 2; i++) {
@@ -437,8 +438,14 @@ static WEFT_COLD int know_again(const weft__fd *f, weft__fd *now) {
     return get_outside(f->d, now);
 }
 
+/* It has not been closed, and yet no poller of this runtime knows it. */
 static bool is_unknown(const weft__fd *f) {
-    return weft__load(&f->d->known, relaxed) != weft__rt.generation && weft__fd_valid(f); /* a hint; `need` decides */
+    if (likely(weft__load(&f->d->known, relaxed) == weft__rt.generation)) return false; /* a hint; `need` decides */
+    weft__lock_take(&f->d->lock); /* who closes it is between the two words */
+    bool open = weft__load(&f->d->generation, relaxed) == f->generation;
+    bool known = weft__load(&f->d->known, relaxed) == weft__rt.generation;
+    weft__lock_leave(&f->d->lock);
+    return open && !known;
 }
 
 static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
@@ -449,8 +456,10 @@ static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline dea
 
 static int park_for(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline) {
     if (unlikely(!f->d)) return park_outside(f, events, deadline);
-    if (unlikely(is_unknown(f))) return park_again(f, events, deadline);
-    return park(f, what, seen, deadline);
+    if (likely(!is_unknown(f))) return park(f, what, seen, deadline);
+    int err = park_again(f, events, deadline);
+    if (err == WEFT_ECLOSED && what <= EDGE_WRITE) last_leaves(f); /* as in park */
+    return err;
 }
 
 int weft__fd_renew(weft__fd *f) {

@@ -132,7 +132,7 @@ int weft__fd_kind(const weft__fd *f);
 int weft__fd_nonblock(const weft__fd *f);
 /* The descriptor is the one that was looked up. */
 WEFT_INLINE bool weft__fd_valid(const weft__fd *f) {
-    return !f->d || weft__load(&f->d->generation, acquire) == f->generation; /* pairs with weft__fd_retire; a hint */
+    return !f->d || weft__load(&f->d->generation, acquire) == f->generation; /* pairs with end_generation; a hint */
 }
 /* Before an operation: 0; WEFT_ECANCELED; and what each operation costs of the slot's budget. */
 int weft__fd_begin(void);

@@ -3,9 +3,12 @@
 #ifndef WEFT_TEST_COMMON_H
 #define WEFT_TEST_COMMON_H
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <weft.h>
 
 #include "test.h"
@@ -35,6 +38,18 @@ static inline void run_and_close_all(int workers, weft_fn *fn, intptr_t n) {
     int fds = test_fds();
     CHECK_EQ(weft_run(fn, (void *)n, &(weft_config){.workers = workers}), 0);
     test_wait_fds(fds);
+}
+
+/* A pair of sockets whose numbers nothing else gets: the runtime looks into files now and then, and whoever comes late with a number that has been closed
+ * would find one of them. */
+static inline void open_far_pair(int type, int fd[2]) {
+    int near[2];
+    CHECK_EQ(socketpair(AF_UNIX, type, 0, near), 0);
+    for (int i = 0; i < 2; i++) {
+        fd[i] = fcntl(near[i], F_DUPFD_CLOEXEC, 100);
+        CHECK_GE(fd[i], 100);
+        CHECK_EQ(close(near[i]), 0);
+    }
 }
 
 static inline int set_up(int workers) {

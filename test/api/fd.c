@@ -15,7 +15,7 @@
 static int pair[2];
 static atomic_int started;
 
-static void open_pair(void) { CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0); }
+static void open_pair(void) { open_far_pair(SOCK_STREAM, pair); }
 
 static void close_pair(void) {
     for (int i = 0; i < 2; i++)

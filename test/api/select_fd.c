@@ -10,7 +10,7 @@
 static int pair[2];
 static atomic_int started;
 
-static void open_pair(int fd[2]) { CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0); }
+static void open_pair(int fd[2]) { open_far_pair(SOCK_STREAM, fd); }
 static void close_pair(int fd[2]) {
     for (int i = 0; i < 2; i++) CHECK_EQ(weft_fd_close(fd[i]), 0);
 }

@@ -24,4 +24,23 @@ static inline void check_holdings(struct holdings before, int slack) {
     if (test_slow_tools() == 1) CHECK_LE(test_maps(), before.maps + slack + 16); /* tools map at will */
 }
 
+/* op(arg) with its 1st to `most`-th call failing in turn: an error that says so, or `also`, or success; nothing is left open, and it works afterwards. This is
+ * done until it has failed `enough` times, because another thread may make the call that was to fail. */
+static inline void check_each_fails(weft_fn *op, void *arg, long most, int enough, int also) {
+    int errors = 0;
+    CHECK_EQ(op(arg), 0); /* tables and the poller are there */
+    int fds = test_fds();
+    for (int round = 0; round == 0 || (errors < enough && round < 1000); round++)
+        for (long nth = 1; nth <= most; nth += test_slow_tools() > 10 && nth > 8 ? 7 : 1) {
+            weft__fault_arm(nth, false);
+            int err = op(arg);
+            weft__fault_arm(0, false);
+            CHECK_MSG(err == 0 || is_fault(err) || err == also, "call %ld: %s", nth, weft_strerror(err));
+            errors += err != 0;
+            test_wait_fds(fds);
+            CHECK_EQ(op(arg), 0);
+        }
+    CHECK_GE(errors, enough);
+}
+
 #endif

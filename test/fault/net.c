@@ -5,8 +5,6 @@
 
 #include "fault/common.h"
 
-enum { CALLS = 60 }; /* more than any of these makes */
-
 /* A failure of poller calls is made good by trying again, so no wait may hang on it. */
 static int read_it(void *arg) {
     char buf[8];
@@ -15,20 +13,20 @@ static int read_it(void *arg) {
 }
 
 /* A listener, a connection, a message each way: the first error, or 0. Leaves nothing behind. */
-static int talk(const char *addr) {
+static int talk(void *addr) {
     weft_listener *l = NULL;
     weft_conn *near = NULL, *far = NULL;
     char where[WEFT_ADDR_MAX];
     int err = weft_tcp_listen(&l, addr, NULL);
     if (!err) err = weft_listener_addr(l, where, sizeof where);
-    if (err > 0) err = weft_dial(&near, where, weft_after(10 * WEFT_SECOND));
-    if (!err) err = weft_accept(l, &far, weft_after(10 * WEFT_SECOND));
+    if (err > 0) err = weft_dial(&near, where, weft_after(60 * WEFT_SECOND));
+    if (!err) err = weft_accept(l, &far, weft_after(60 * WEFT_SECOND));
     if (!err) {
         weft_scope s;
         weft_scope_begin(&s, NULL);
         err = weft_spawn(&s, read_it, far);
         weft_yield();
-        ssize_t n = weft_conn_write(near, "x", 1, weft_after(10 * WEFT_SECOND));
+        ssize_t n = weft_conn_write(near, "x", 1, weft_after(60 * WEFT_SECOND));
         if (n < 0) weft_conn_shutdown(near, SHUT_RDWR);
         if (n < 0) weft_scope_cancel(&s);
         int joined = weft_scope_end(&s);
@@ -40,21 +38,8 @@ static int talk(const char *addr) {
     return err;
 }
 
-static int each_fails(void *arg) {
-    const char *addr = arg;
-    int errors = 0;
-    CHECK_EQ(talk(addr), 0); /* tables and the poller are there */
-    int fds = test_fds();
-    for (long nth = 1; nth <= CALLS; nth++) {
-        weft__fault_arm(nth, false);
-        int err = talk(addr);
-        weft__fault_arm(0, false);
-        CHECK_MSG(err == 0 || is_fault(err) || err == WEFT_ECANCELED, "call %ld: %s", nth, weft_strerror(err));
-        errors += err != 0;
-        test_wait_fds(fds);
-        CHECK_EQ(talk(addr), 0);
-    }
-    CHECK_GT(errors, 5);
+static int each_fails(void *addr) {
+    check_each_fails(talk, addr, 60, 6, WEFT_ECANCELED);
     return 0;
 }
 TEST_T(fault_net, each_call_of_a_tcp_connection_fails_in_turn, 120) {
@@ -98,7 +83,7 @@ static int use_adopted(int fd, int peer) {
     return rc < 0 ? (int)rc : 0;
 }
 
-static int adopt(const char *addr) {
+static int adopt(void *addr) {
     int p[2];
     (void)addr;
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
@@ -108,7 +93,7 @@ static int adopt(const char *addr) {
 }
 
 /* With options, and a reference that outlives the listener. */
-static int dial_with_options(const char *addr) {
+static int dial_with_options(void *addr) {
     weft_listener *l = NULL, *mine = NULL;
     weft_conn *near = NULL, *far = NULL;
     char where[WEFT_ADDR_MAX];
@@ -127,7 +112,7 @@ static int dial_with_options(const char *addr) {
     return err;
 }
 
-static int datagrams(const char *addr) {
+static int datagrams(void *addr) {
     weft_udp *a = NULL, *b = NULL;
     char where[WEFT_ADDR_MAX], buf[8];
     weft_datagram d = {.data = buf, .size = sizeof buf};
@@ -146,25 +131,10 @@ static int datagrams(const char *addr) {
     return rc < 0 ? (int)rc : 0;
 }
 
-static int (*const others[])(const char *) = {adopt, dial_with_options, datagrams};
-
 static int others_fail(void *arg) {
     (void)arg;
-    for (size_t i = 0; i < COUNT(others); i++) {
-        int errors = 0;
-        CHECK_EQ(others[i]("127.0.0.1:0"), 0);
-        int fds = test_fds();
-        for (long nth = 1; nth <= 40; nth += test_slow_tools() > 10 && nth > 8 ? 7 : 1) {
-            weft__fault_arm(nth, false);
-            int err = others[i]("127.0.0.1:0");
-            weft__fault_arm(0, false);
-            CHECK_MSG(err == 0 || is_fault(err), "operation %zu, call %ld: %s", i, nth, weft_strerror(err));
-            errors += err != 0;
-            test_wait_fds(fds);
-            CHECK_EQ(others[i]("127.0.0.1:0"), 0);
-        }
-        CHECK_GT(errors, 1);
-    }
+    weft_fn *others[] = {adopt, dial_with_options, datagrams};
+    for (size_t i = 0; i < COUNT(others); i++) check_each_fails(others[i], (void *)(uintptr_t) "127.0.0.1:0", 40, 2, 0);
     return 0;
 }
 TEST_T(fault_net, adopted_connections_options_and_datagrams_fail_in_turn, 120) { run_each(others_fail); }
@@ -191,23 +161,17 @@ TEST(fault_net, the_first_use_of_a_descriptor_fails_at_each_step) {
     }
 }
 
-static int udp_fails(void *arg) {
+static int look_for_a_datagram(void *arg) {
+    weft_udp *u = NULL;
+    char buf[8];
+    int err = weft_udp_bind(&u, "127.0.0.1:0", NULL);
+    if (!err) err = (int)weft_udp_recvfrom(u, buf, sizeof buf, NULL, WEFT_POLL);
+    weft_udp_close(u);
     (void)arg;
-    int fds = -1, errors = 0;
-    for (long nth = 0; nth <= 16; nth++) {
-        weft_udp *u = NULL;
-        weft__fault_arm(nth, false);
-        int err = weft_udp_bind(&u, "127.0.0.1:0", NULL);
-        char buf[8];
-        if (!err) err = (int)weft_udp_recvfrom(u, buf, sizeof buf, NULL, WEFT_POLL);
-        weft__fault_arm(0, false);
-        weft_udp_close(u);
-        CHECK_MSG(err == WEFT_EAGAIN || is_fault(err), "call %ld: %s", nth, weft_strerror(err));
-        errors += err != WEFT_EAGAIN;
-        if (fds < 0) fds = test_fds();
-        test_wait_fds(fds);
-    }
-    CHECK_GT(errors, 3);
+    return err == WEFT_EAGAIN ? 0 : err;
+}
+static int udp_fails(void *arg) {
+    check_each_fails(look_for_a_datagram, arg, 16, 4, 0);
     return 0;
 }
 TEST(fault_net, each_call_of_a_datagram_socket_fails_in_turn) { CHECK_EQ(run_on(1, udp_fails, NULL), 0); }
@@ -252,7 +216,8 @@ TEST(fault_net, a_poller_that_fails_for_a_while_loses_nothing) { run_each(poller
 static int put_one(void *arg) { return write(((int *)arg)[1], "x", 1) == 1 ? 0 : -EIO; }
 
 /* A select that waits for a socket, beside channels: the first error, or 0. `n` cases. */
-static int select_waits(int n) {
+static int select_waits(void *arg) {
+    int n = (int)(intptr_t)arg;
     weft_case k[40];
     weft_chan *c = weft_chan_new(sizeof(int), 1);
     int p[2], x = 0;
@@ -263,7 +228,7 @@ static int select_waits(int n) {
     weft_scope s;
     weft_scope_begin(&s, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING});
     int err = weft_spawn(&s, put_one, p);
-    if (!err) err = weft_selectv(k, (size_t)n, weft_after(10 * WEFT_SECOND));
+    if (!err) err = weft_selectv(k, (size_t)n, weft_after(60 * WEFT_SECOND));
     if (err < 0) weft_scope_cancel(&s);
     (void)weft_scope_end(&s);
     CHECK_EQ(x, 0);
@@ -274,19 +239,7 @@ static int select_waits(int n) {
     return err < 0 ? err : 0;
 }
 static int selects_fail(void *arg) {
-    int n = (int)(intptr_t)arg, errors = 0;
-    CHECK_EQ(select_waits(n), 0); /* tables and the poller are there */
-    int fds = test_fds();
-    for (long nth = 1; nth <= 20; nth++) {
-        weft__fault_arm(nth, false);
-        int err = select_waits(n);
-        weft__fault_arm(0, false);
-        CHECK_MSG(err == 0 || is_fault(err), "call %ld: %s", nth, weft_strerror(err));
-        errors += err != 0;
-        test_wait_fds(fds);
-        CHECK_EQ(select_waits(n), 0);
-    }
-    CHECK_GT(errors, 2); /* kind, poller, question, with many cases memory */
+    check_each_fails(select_waits, arg, 20, 3, 0); /* kind, poller, question, with many cases memory */
     return 0;
 }
 TEST_T(fault_net, each_call_of_a_select_with_descriptors_fails_in_turn, 120) {
