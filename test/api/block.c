@@ -49,7 +49,7 @@ static int hand_over(void *arg) {
 /* With one slot and a slice that never ends. */
 TEST(block_enter, who_waits_has_the_slot_at_once) {
     reset();
-    CHECK_EQ(run_on(1, hand_over, NULL), 0);
+    CHECK_EQ(weft_run(hand_over, NULL, &(weft_config){.workers = 1}), 0);
 }
 
 static int keep(void *arg) {

@@ -20,15 +20,13 @@
 static const int worker_counts[] = {1, 2, 4};
 #define EACH_WORKERS(w) for (int w##_at = 0, w = 1; w##_at < 3 && (w = worker_counts[w##_at], 1); w##_at++)
 
-/* One worker: no slice ends, so that nobody steps back who does not want to. */
-static inline int run_on(int workers, weft_fn *fn, void *arg) {
-    weft_config cfg = {.workers = workers, .slice = workers == 1 ? HOUR : 0};
-    return weft_run(fn, arg, &cfg);
-}
-
-/* One worker, and no other thread that could take its slot while the kernel, or a tool, keeps a task from running: the order of events is given
- * even then. Nobody watches, so calls that block hold up the others. */
+/* One worker, and no other thread that could take its slot while the kernel, or a tool, keeps a task from running; no slice ends either: the order of events is
+ * given even then. Nobody watches, so calls that block hold up the others. */
 static const weft_config alone = {.workers = 1, .slice = HOUR, .max_threads = 1};
+
+static inline int run_on(int workers, weft_fn *fn, void *arg) {
+    return weft_run(fn, arg, workers == 1 ? &alone : &(weft_config){.workers = workers});
+}
 
 /* fn(NULL) on each number of workers; it returns 0. */
 static inline void run_each(weft_fn *fn) { EACH_WORKERS(w) CHECK_EQ(run_on(w, fn, NULL), 0); }

@@ -634,5 +634,5 @@ static int close_with_linger(void *arg) {
 TEST(fd, a_close_that_waits_keeps_nobody_else_waiting) {
     if (test_slow_tools() > 10)
         test_skip("valgrind takes close(2) for a call that never waits, and holds all threads meanwhile");
-    run_each(close_with_linger);
+    EACH_WORKERS(w) run_and_close_all(w, close_with_linger, 0);
 }
