@@ -6,7 +6,7 @@
  * something it wakes the next if more is left. So a burst wakes as many as it needs, one after the other, and never all.
  *
  * No wake-up is lost:
- *     worker    publishes the idle slot, itself, and that it searches no more; heavy barrier; looks at all queues again
+ *     worker    publishes the idle slot, itself, and that it searches no more; weft__look_barrier; looks at all queues again
  *     producer  puts the work on its queue; light barrier; looks at `idle` and `searching`
  * Either the producer sees an idle slot without a searcher, and wakes somebody, or the worker sees the work. test/model/idle.pml.
  *
@@ -515,8 +515,8 @@ weft__slot *weft__idle(weft__worker *w) {
     }
     worker_push(w);
     if (w->inbox) want(w, true);
-    s = w->wants ? slot_pop(w->last) : NULL;
-    if (s) worker_remove(w);
+    if ((s = w->wants ? slot_pop(w->last) : NULL)) worker_remove(w);
+    bool alone = weft__load(&weft__rt.idle, relaxed) == weft__rt.slots; /* written under the lock */
     weft__lock_leave(&idle.lock);
     stop_searching(w);
     if (heir) give(heir, mine, false);
@@ -525,7 +525,7 @@ weft__slot *weft__idle(weft__worker *w) {
         return s;
     }
     if (mine) {
-        weft__heavy_barrier(); /* pairs with the light barrier in weft__work_made */
+        weft__look_barrier(alone);
         if (weft__idle_work_waits(NULL, WORTH_WAKING)) {
             if (w->own_thread)
                 weft__wake_one(NULL, NULL);

@@ -30,6 +30,16 @@ WEFT_INLINE void weft__foreign_leave(void) {
 /* After making work from outside any slot: somebody must look at the global queues soon, with the slot `prefer` if that is idle. */
 void weft__work_injected(weft__slot *prefer);
 
+/* Before the second look at all queues; pairs with the light barrier in weft__work_made. `alone`: nobody else has a slot, and nobody makes work behind such a
+ * barrier; whoever gets a slot from now on has the idle lock after us. A fence will do then, and pairs with that in weft__work_injected. (A heavy barrier
+ * interrupts the waker's CPU, on the way from his event to our task.) */
+WEFT_INLINE void weft__look_barrier(bool alone) {
+    if (alone)
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+        weft__heavy_barrier();
+}
+
 /* The worker has found nothing: gives up the slot it may have and sleeps. Returns when it has a slot again; NULL: the runtime
  * stops. */
 weft__slot *weft__idle(weft__worker *w);

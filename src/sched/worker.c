@@ -93,7 +93,7 @@ static void clear(weft__worker *w) {
     w->nap = w->retires = 0;
     w->last = NULL;
     w->cpu = w->pinned = w->quiet = 0;
-    w->own_thread = w->attached = w->unused = w->searching = w->was_sentry = w->was_listener = false;
+    w->own_thread = w->attached = w->unused = w->searching = w->in_vain = w->was_sentry = w->was_listener = false;
     w->serves = NULL;
 }
 

@@ -89,7 +89,7 @@ static int nested(void *arg) {
 
 TEST(block_enter, they_nest_and_the_runtime_may_be_called_in_between) {
     reset();
-    run_each(nested);
+    run_each_watched(nested);
 }
 
 TEST(block_enter, on_a_plain_thread_they_do_nothing) {
@@ -109,7 +109,7 @@ static int try_panic(void *arg) {
     return 0; /* dies if it still were in there */
 }
 
-TEST(block_enter, a_panic_leaves_the_call) { run_each(try_panic); }
+TEST(block_enter, a_panic_leaves_the_call) { run_each_watched(try_panic); }
 
 static int exit_only(void *arg) {
     (void)arg;
@@ -194,7 +194,7 @@ static int results(void *arg) {
     return 0;
 }
 
-TEST(block, results_errors_and_panics_come_back) { run_each(results); }
+TEST(block, results_errors_and_panics_come_back) { run_each_watched(results); }
 
 TEST(block, on_a_plain_thread_the_function_is_called) { CHECK_EQ(weft_block(answer, as_arg(3), WEFT_FOREVER), 3); }
 

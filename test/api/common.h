@@ -31,6 +31,11 @@ static inline int run_on(int workers, weft_fn *fn, void *arg) {
 /* fn(NULL) on each number of workers; it returns 0. */
 static inline void run_each(weft_fn *fn) { EACH_WORKERS(w) CHECK_EQ(run_on(w, fn, NULL), 0); }
 
+/* The same with the runtime's usual threads, which watch over the one worker too, and the usual slice. */
+static inline void run_each_watched(weft_fn *fn) {
+    EACH_WORKERS(w) CHECK_EQ(weft_run(fn, NULL, &(weft_config){.workers = w}), 0);
+}
+
 /* fn(n), with the usual slice; it returns 0 and leaves no descriptor open. */
 static inline void run_and_close_all(int workers, weft_fn *fn, intptr_t n) {
     int fds = test_fds();

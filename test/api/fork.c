@@ -272,7 +272,7 @@ static int fork_in_task(void *arg) {
     return work(as_arg(0));
 }
 
-TEST(fork, a_child_of_a_task_may_exec_or_exit) { run_each(fork_in_task); }
+TEST(fork, a_child_of_a_task_may_exec_or_exit) { run_each_watched(fork_in_task); }
 
 static int yields(void *arg) { return weft_yield(), (int)(intptr_t)arg; }
 static int sends(void *arg) {

@@ -126,7 +126,39 @@ static int keep_busy(void *arg) {
 TEST_SOLO(idle, who_watches_over_a_busy_slot_sleeps) {
     test_skip_under("the tools have threads and work of their own", NULL);
     weft__trim_later = WEFT_MS; /* stacks are to be looked at all the time */
-    CHECK_EQ(run_on(1, keep_busy, NULL), 0);
+    CHECK_EQ(weft_run(keep_busy, NULL, &(weft_config){.workers = 1}), 0);
+}
+
+/* ---- searching ---- */
+
+enum { SEARCH = 20 * WEFT_MS, EVENTS = 10 };
+
+static void *send_now_and_then(void *c) {
+    for (int i = 0; i < EVENTS; i++) {
+        nanosleep(&(struct timespec){0, 3 * SEARCH}, NULL); /* what comes, comes long after a search has ended */
+        CHECK_EQ(weft_chan_send(c, NULL, WEFT_FOREVER), 0);
+    }
+    return NULL;
+}
+
+static int receive_now_and_then(void *arg) {
+    pthread_t t;
+    weft_chan *c = weft_chan_new(0, 0);
+    (void)arg;
+    int64_t cpu = test_cpu_ns();
+    CHECK_EQ(pthread_create(&t, NULL, send_now_and_then, c), 0);
+    for (int i = 0; i < EVENTS; i++) CHECK_EQ(weft_chan_recv(c, NULL, WEFT_FOREVER), 0);
+    cpu = test_cpu_ns() - cpu;
+    printf("%lld us of CPU for %d events\n", (long long)cpu / 1000, EVENTS);
+    CHECK_LE(cpu, (int64_t)EVENTS * SEARCH / 2);
+    CHECK_EQ(pthread_join(t, NULL), 0);
+    weft_chan_unref(c);
+    return 0;
+}
+
+TEST_SOLO(idle, who_searched_in_vain_sleeps_at_once_the_next_time) {
+    test_skip_under("the tools have threads and work of their own", NULL);
+    CHECK_EQ(weft_run(receive_now_and_then, NULL, &(weft_config){.workers = 2, .search = SEARCH}), 0);
 }
 
 /* Descriptors that nobody writes to: a worker sleeps in the poller, and does not wake up either. */

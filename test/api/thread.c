@@ -56,7 +56,7 @@ static int use_threads(void *arg) {
     return 0;
 }
 
-TEST(thread, results_panics_names_and_cpus_from_tasks) { run_each(use_threads); }
+TEST(thread, results_panics_names_and_cpus_from_tasks) { run_each_watched(use_threads); }
 TEST(thread, results_panics_names_and_cpus_from_plain_threads) { CHECK_EQ(use_threads(NULL), 0); }
 
 static int double_it(void *arg) {
@@ -95,7 +95,7 @@ static int talk(void *arg) {
     return 0;
 }
 
-TEST(thread, tasks_and_threads_share_channels_and_scopes) { run_each(talk); }
+TEST(thread, tasks_and_threads_share_channels_and_scopes) { run_each_watched(talk); }
 
 static int join_cancelled(void *arg) {
     CHECK_EQ(weft_thread_join(arg, NULL, WEFT_FOREVER), WEFT_ECANCELED);
@@ -117,7 +117,7 @@ static int cancel_join(void *arg) {
     return weft_thread_join(t, NULL, WEFT_FOREVER);
 }
 
-TEST(thread, a_join_ends_with_its_scope) { run_each(cancel_join); }
+TEST(thread, a_join_ends_with_its_scope) { run_each_watched(cancel_join); }
 
 static int join_it(void *arg) { return weft_thread_join(arg, NULL, WEFT_FOREVER); }
 

@@ -223,7 +223,7 @@ static int refuse(void *arg) {
     return 0;
 }
 
-TEST(fault_block, without_memory_and_threads_each_says_so) { run_each(refuse); }
+TEST(fault_block, without_memory_and_threads_each_says_so) { run_each_watched(refuse); }
 
 /* ---- attached threads ---- */
 

@@ -10,6 +10,7 @@
  *                  owns the count); none: nsearch--, still under the lock
  *     searcher     found work: nsearch--; HEAVY2; idle_count > 0 and more work: wake_one.  Found none: goes idle.
  *                  (-DIDLEFIRST, as the code does it: idle_count is read once, after nsearch--; 0: no HEAVY2, no look)
+ *                  (-DLASTFENCE, as the code does it: who finds all slots idle under the lock needs no HEAVY but a fence)
  *                  (-DALWAYSWAKE: no HEAVY2 and no look: wakes one whenever idle_count > 0)
  *     stop         under the idle lock: stop = 1, give every idle worker the order to end
  *
@@ -30,6 +31,7 @@
  *   M_LOOKBEFORE   second look before publishing               M_NOMORE        (CHAIN) searcher does not wake another
  *   M_DROPLATE     searching dropped after the second look     M_NOTCONSUMED   a given wake-up is thrown away
  *   M_DROPUNLOCKED wake_one found nobody: nsearch-- after the unlock
+ *   M_LASTBUTONE   (MEMBARRIER, LASTFENCE) no HEAVY although one other has a slot
  *   M_IDLEEARLY    (IDLEFIRST, CHAIN, NF=2) idle_count is read before nsearch-- is seen: what AArch64 does without a fence
  */
 #ifndef NW
@@ -185,7 +187,7 @@ inline steal(s) {
 
 proctype worker(byte me) {
   byte it, k, w, todo;
-  bit srch, seen;
+  bit srch, seen, last;
 sleep:
   atomic { given[me] != NONE ->
     slot[me] = given[me]; given[me] = NONE;
@@ -261,14 +263,21 @@ idle:
   lock(DRAINED);
   if :: stop -> unlock(); if :: srch -> drop_search() :: else fi; goto dead :: else fi;
   atomic { idle_slots = idle_slots | (1 << slot[me]); idle_workers = idle_workers | (1 << me);
-           idle_count++; slot[me] = NONE }
+           idle_count++; slot[me] = NONE;
+#ifdef M_LASTBUTONE
+           last = (idle_count >= NS - 1)
+#elif defined(LASTFENCE)
+           last = (idle_count == NS)
+#endif
+         }
   unlock();
 #ifndef M_DROPLATE
   if :: srch -> atomic { drop_search(); srch = 0 } :: else fi;
 #endif
 #ifndef M_NOBARRIER
 #ifdef MEMBARRIER
-  membarrier();
+  if :: last -> DRAINED :: else -> membarrier() fi;
+  last = 0;
 #else
   DRAINED;
 #endif

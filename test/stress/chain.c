@@ -104,7 +104,7 @@ static int cycles(void *arg) {
     return 0;
 }
 
-TEST(chain, a_million_parks_and_resumes_leave_nothing_behind) { run_each(cycles); }
+TEST(chain, a_million_parks_and_resumes_leave_nothing_behind) { run_each_watched(cycles); }
 
 /* ---- nested scopes ---- */
 

@@ -167,7 +167,7 @@ static int free_all(void *arg) {
     return weft_scope_end(&s);
 }
 
-TEST(timer_stress, after_stop_wait_the_memory_may_go) { run_each(free_all); }
+TEST(timer_stress, after_stop_wait_the_memory_may_go) { run_each_watched(free_all); }
 
 /* ---- a million ---- */
 
@@ -192,7 +192,7 @@ static int a_million(void *arg) {
     return 0;
 }
 
-TEST(timer_stress, a_million_at_once) { run_each(a_million); }
+TEST(timer_stress, a_million_at_once) { run_each_watched(a_million); }
 
 /* ---- the runtime stops meanwhile ---- */
 

@@ -210,7 +210,7 @@ static int join_after_gaps(void *arg) {
     return 0;
 }
 
-TEST_T(wake_stress, joins_and_cancellations_always_arrive, 120) { run_each(join_after_gaps); }
+TEST_T(wake_stress, joins_and_cancellations_always_arrive, 120) { run_each_watched(join_after_gaps); }
 
 static int time_out_after_gaps(void *arg) {
     uint64_t rnd = (uint64_t)(uintptr_t)arg;
@@ -235,7 +235,7 @@ static int many_time_out(void *arg) {
     return 0;
 }
 
-TEST_T(wake_stress, time_outs_always_come, 120) { run_each(many_time_out); }
+TEST_T(wake_stress, time_outs_always_come, 120) { run_each_watched(many_time_out); }
 
 /* ---- one wakes many ---- */
 
@@ -260,7 +260,7 @@ static int open_gates(void *arg) {
     return 0;
 }
 
-TEST_T(wake_stress, a_close_wakes_all_after_any_gap, 120) { run_each(open_gates); }
+TEST_T(wake_stress, a_close_wakes_all_after_any_gap, 120) { run_each_watched(open_gates); }
 
 /* ---- the last wake-up of a runtime ---- */
 
