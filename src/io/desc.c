@@ -141,8 +141,11 @@ int weft__fd_kind(const weft__fd *f) {
 
 int weft__fd_nonblock(const weft__fd *f) {
     if (weft__fd_kind(f) & WEFT_DESC_NONBLOCK) return 0;
-    int err = weft__desc_os_nonblock(f->fd);
+    int err = weft__fd_hold(f); /* the number, and the note, might be the next one's */
+    if (err) return err;
+    err = weft__desc_os_nonblock(f->fd);
     if (!err && f->d) (void)atomic_fetch_or_explicit(&f->d->kind, WEFT_DESC_NONBLOCK, memory_order_relaxed); /* a note */
+    weft__fd_unhold(f);
     return err;
 }
 
@@ -451,7 +454,9 @@ static bool is_unknown(const weft__fd *f) {
 static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
     weft__fd now;
     int err = know_again(f, &now);
-    return err ? err : now.d ? 0 : park_outside(f, events, deadline);
+    if (err) return err;
+    if (now.d && now.generation != f->generation) return WEFT_ECLOSED; /* it was closed in between */
+    return now.d ? 0 : park_outside(f, events, deadline);
 }
 
 static int park_for(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline) {

@@ -243,14 +243,14 @@ static weft__work local(weft__slot *s) {
     return weft__lane_high(s); /* there are no others who are owed anything */
 }
 
-/* Sleeps. Whether the next search pays is seen from this one: it does if work came, or would have come, within its time; half of that more is what it
- * takes to be woken. A search in vain costs more than its time: who has used the CPU before it sleeps is woken later (20 us of it: 18 us
- * instead of 11). */
+/* Sleeps. Whether the next search pays is seen from this one: it does if work came, or would have come, within its time or half of that more. A search
+ * in vain costs more than its time: who has used the CPU before it sleeps is woken later (20 us of it: 18 us instead of 11). */
 static weft__slot *idle(weft__worker *w) {
     int64_t from = weft__os_now(), most = weft__rt.search + weft__rt.search / 2;
+    w->given_at = 0;
     weft__slot *s = weft__idle(w);
-    int64_t slept = weft__os_now() - from;
-    w->in_vain = slept > (w->in_vain ? most : most - weft__rt.search);
+    int64_t until = w->given_at ? w->given_at : weft__os_now(); /* not when it woke up, which may take as long as a search */
+    w->in_vain = until - from > (w->in_vain ? most : most - weft__rt.search);
     return s;
 }
 
@@ -271,7 +271,8 @@ static weft__work search(weft__worker *w, weft__slot *s, bool *young) {
             if ((k = weft__inject_take_fresh(s, WEFT_DEQUE / 2))) return k;
             if ((k = steal(s, young))) return k;
         }
-    } while (weft__os_now() < end && weft__wheel_next(&s->wheel) > weft__clock_now());
+    } while (weft__os_now() < end && weft__wheel_next(&s->wheel) > weft__clock_now() &&
+             !weft__load(&weft__rt.stopping, relaxed));
     return 0;
 }
 

@@ -41,8 +41,7 @@
  *  I7  Dekker: a worker that sleeps in the poller has seen no `wake` after it stored `polls`; so who stores `wake` then sees `polls`, and kicks
  *      the poller.
  *
- * Rejected: a bit for each sleeping worker with the slot kept (a worker back from a long call could not have it); waking for
- * each `next` (8 us for the waker, for work that it does itself within one). */
+ * Rejected: a bit for each sleeping worker with the slot kept (one back from a long call could not have it); waking for each `next` (8 us). */
 #include "sched/idle.h"
 
 #include "poll/poll.h"
@@ -97,6 +96,7 @@ static weft__slot *slot_pop(weft__slot *prefer) {
     *at = s->idle_next;
     s->idle = false;
     weft__sub(&weft__rt.idle, 1, seq_cst); /* I1 */
+    weft__fence_after_rmw();               /* before whoever gets it looks at `searching`: pairs with found */
     return s;
 }
 
@@ -186,6 +186,7 @@ void weft__worker_kick(weft__worker *w) {
 }
 
 static void give(weft__worker *w, weft__slot *s, bool searching) {
+    w->given_at = weft__os_now();
     weft__store(&w->given, (uintptr_t)s | searching, release); /* H6; pairs with the acquire in take_given */
     weft__worker_kick(w);
 }
@@ -517,8 +518,8 @@ weft__slot *weft__idle(weft__worker *w) {
     if (w->inbox) want(w, true);
     if ((s = w->wants ? slot_pop(w->last) : NULL)) worker_remove(w);
     bool alone = weft__load(&weft__rt.idle, relaxed) == weft__rt.slots; /* written under the lock */
+    stop_searching(w); /* likewise, as I5: who gets a slot after us must not rely on us behind a light barrier */
     weft__lock_leave(&idle.lock);
-    stop_searching(w);
     if (heir) give(heir, mine, false);
     if (s) {
         weft__slot_own(s, w);
@@ -560,8 +561,7 @@ weft__slot *weft__idle_slot_take(weft__slot *prefer) {
 
 bool weft__idle_borrow(weft__slot *s) {
     weft__lock_take(&idle.lock);
-    bool idle_now = s->idle;
-    if (idle_now) slot_pop(s);
+    bool idle_now = s->idle && slot_pop(s);
     weft__lock_leave(&idle.lock);
     return idle_now;
 }

@@ -191,6 +191,7 @@ struct weft__worker {
     weft__work pending;       /* to be started from its own stack */
     bool searching;           /* counted in weft__rt.searching */
     bool in_vain;             /* a search would have found nothing, or found nothing: the next one is left out; its own */
+    int64_t given_at;         /* when it was given its slot, 0: it was not; whoever gives it, before `given` */
     int64_t nap;              /* next nap, nanoseconds; doubles while nothing is found */
     weft__slot *last;         /* where it ran last; a hint */
     _Atomic int tid;          /* the kernel's number; fixed once it runs */

@@ -71,6 +71,7 @@ static int configure(const weft_config *given) {
     weft__rt.report_stacks = c.flags & WEFT_STACK_REPORT;
     weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
     weft__rt.search = c.search == 0 ? 20 * WEFT_US : c.search < 0 ? 0 : c.search;
+    if (weft__rt.search > WEFT_SLICE_MOST) weft__rt.search = WEFT_SLICE_MOST;
     weft__rt.slice = c.slice ? c.slice : 10 * WEFT_MS;
     if (weft__rt.slice > WEFT_SLICE_MOST) weft__rt.slice = WEFT_SLICE_MOST;
     weft__rt.block_threads_max = c.block_threads_max ? c.block_threads_max : 512;

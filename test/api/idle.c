@@ -161,6 +161,17 @@ TEST_SOLO(idle, who_searched_in_vain_sleeps_at_once_the_next_time) {
     CHECK_EQ(weft_run(receive_now_and_then, NULL, &(weft_config){.workers = 2, .search = SEARCH}), 0);
 }
 
+static int end_at_once(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 100; i++) CHECK_EQ(weft_spawn(&s, return_int, arg), 0);
+    return weft_scope_end(&s);
+}
+
+TEST(idle, a_search_without_end_ends_with_the_runtime) {
+    EACH_WORKERS(w) CHECK_EQ(weft_run(end_at_once, NULL, &(weft_config){.workers = w, .search = INT64_MAX}), 0);
+}
+
 /* Descriptors that nobody writes to: a worker sleeps in the poller, and does not wake up either. */
 static int park_in_read(void *arg) {
     int fd[2];

@@ -2,7 +2,7 @@
  *
  * The idle protocol: a worker goes to sleep, a producer pushes work; never may the work wait while the worker sleeps.
  *
- *     going idle   gate = none; under the idle lock: slot and worker to the idle lists, idle_count++; drop "searching";
+ *     going idle   gate = none; under the idle lock: slot and worker to the idle lists, idle_count++, drop "searching";
  *                  HEAVY; look again at all queues; work there: under the idle lock take oneself off the list and an
  *                  idle slot, search; already taken off by a waker, or no slot left: sleep until given one
  *     producer     push (plain stores); LIGHT; idle_count > 0, then nsearch == 0: wake_one
@@ -11,6 +11,9 @@
  *     searcher     found work: nsearch--; HEAVY2; idle_count > 0 and more work: wake_one.  Found none: goes idle.
  *                  (-DIDLEFIRST, as the code does it: idle_count is read once, after nsearch--; 0: no HEAVY2, no look)
  *                  (-DLASTFENCE, as the code does it: who finds all slots idle under the lock needs no HEAVY but a fence)
+ *                  (-DFOUNDFENCE, likewise: the searcher that has the only slot needs no HEAVY2 but a fence)
+ *     direct       (-DDIRECT) item 0 is not pushed: under the idle lock a slot is given to an idle worker, which runs it and is no searcher
+ *                  (a pinned task; or who comes back from a long call takes a slot himself)
  *                  (-DALWAYSWAKE: no HEAVY2 and no look: wakes one whenever idle_count > 0)
  *     stop         under the idle lock: stop = 1, give every idle worker the order to end
  *
@@ -31,6 +34,7 @@
  *   M_LOOKBEFORE   second look before publishing               M_NOMORE        (CHAIN) searcher does not wake another
  *   M_DROPLATE     searching dropped after the second look     M_NOTCONSUMED   a given wake-up is thrown away
  *   M_DROPUNLOCKED wake_one found nobody: nsearch-- after the unlock
+ *   M_DROPBEHIND   (MEMBARRIER, LASTFENCE, DIRECT) searching dropped after the unlock
  *   M_LASTBUTONE   (MEMBARRIER, LASTFENCE) no HEAVY although one other has a slot
  *   M_IDLEEARLY    (IDLEFIRST, CHAIN, NF=2) idle_count is read before nsearch-- is seen: what AArch64 does without a fence
  */
@@ -85,6 +89,7 @@ byte nsearch;
 byte given[NW] = NONE;
 bit  stop;
 byte done;                                   /* items run */
+bit direct[NW];                              /* given a slot for item 0 without being the searcher */
 
 #define DRAINED (pend[me] == 0)
 
@@ -192,7 +197,8 @@ sleep:
   atomic { given[me] != NONE ->
     slot[me] = given[me]; given[me] = NONE;
     if :: slot[me] == STOP -> slot[me] = NONE; goto dead
-       :: else -> assert(owner[slot[me]] == NONE); owner[slot[me]] = me; srch = 1
+       :: else -> assert(owner[slot[me]] == NONE); owner[slot[me]] = me;
+          if :: direct[me] -> direct[me] = 0; it = 0; goto execute :: else -> srch = 1 fi
     fi }
 search:
   assert(DRAINED);
@@ -214,7 +220,11 @@ search:
 #endif
         if :: k > 0 ->
 #ifdef MEMBARRIER
+#ifdef FOUNDFENCE
+              if :: k == NS - 1 -> DRAINED :: else -> membarrier() fi;
+#else
               membarrier();
+#endif
 #endif
               k = 0;
               look(seen)
@@ -270,9 +280,14 @@ idle:
            last = (idle_count == NS)
 #endif
          }
+#ifdef M_DROPBEHIND
   unlock();
+#endif
 #ifndef M_DROPLATE
   if :: srch -> atomic { drop_search(); srch = 0 } :: else fi;
+#endif
+#ifndef M_DROPBEHIND
+  unlock();
 #endif
 #ifndef M_NOBARRIER
 #ifdef MEMBARRIER
@@ -318,8 +333,26 @@ dead:
 
 proctype foreign(byte f) {
   byte w;
+#ifdef DIRECT
+  if :: f == 0 ->
+        lock(true);
+        if :: idle_workers && idle_slots ->
+              atomic {
+                if :: idle_workers & 1 -> w = 0 :: idle_workers & 2 -> w = 1
+#if NW > 2
+                   :: idle_workers & 4 -> w = 2
+#endif
+                fi;
+                direct[w] = 1;
+                if :: idle_slots & 1 -> give(w, 0) :: idle_slots & 2 -> give(w, 1) fi; w = 0 }
+              unlock();
+              goto fend
+           :: else -> unlock() fi
+     :: else fi;
+#endif
   atomic { gq = gq | (1 << f) }              /* under the global queue's lock, then a full fence */
-  wake_check(true) }
+  wake_check(true);
+fend: skip }
 
 init {
   byte i, w;
