@@ -249,6 +249,7 @@ static weft__slot *idle(weft__worker *w) {
     int64_t from = weft__os_now(), most = weft__rt.search + weft__rt.search / 2;
     w->given_at = 0;
     weft__slot *s = weft__idle(w);
+    if (!s) return NULL;                                        /* somebody may be giving it one at this moment */
     int64_t until = w->given_at ? w->given_at : weft__os_now(); /* not when it woke up, which may take as long as a search */
     w->in_vain = until - from > (w->in_vain ? most : most - weft__rt.search);
     return s;
