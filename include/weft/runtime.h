@@ -33,8 +33,7 @@ typedef struct weft_config {
     int workers;       /* slots: tasks that run at the same time; 0 = the CPUs this process may use (mask and cgroup) */
     size_t stack_size; /* reserve of a task's stack in bytes; 0 = 256 KiB; committed only as far as it is touched */
     int max_threads;   /* worker threads at most, those in long C calls included; 0 = 10,000 */
-    int64_t
-        search; /* nanoseconds an idle worker looks for work before it sleeps, unless work came later than that the last time; 0 = 20 us; negative: not at all, and
+    int64_t search; /* nanoseconds an idle worker looks for work before it sleeps, at most; 0 = 20 us; negative: not at all, and
                           locks go to the kernel instead of spinning (strict zero-spin). Where it is 0, WEFT_SEARCH in the environment */
     int64_t
         slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for

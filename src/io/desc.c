@@ -119,8 +119,7 @@ int weft__fd_get(int fd, weft__fd *out) {
     if (unlikely(!d) && !(d = make(fd))) return WEFT_ENOMEM;
     if (weft__self() == &weft__nobody) return get_outside(d, out);
     out->d = d;
-    out->generation =
-        weft__load(&d->generation, acquire); /* before `known`, which is of it or a later one; pairs with end_generation */
+    out->generation = weft__load(&d->generation, acquire);                       /* before `known`; pairs with end_generation */
     if (likely(weft__load(&d->known, acquire) == weft__rt.generation)) return 0; /* pairs with open_desc */
     return make_known(d, fd, &out->generation);
 }

@@ -69,8 +69,8 @@ void weft_waitgroup_done(weft_waitgroup *g) {
 /* Under the lock: it is over, or word is left that somebody waits. */
 static bool over_or_announce(weft__group *g) {
     int64_t s;
-    while (
-        COUNT(s = weft__load(&g->state, acquire))) /* pairs with the last CAS of try_add; a CAS that fails acquires nothing */
+    /* Pairs with the last CAS of try_add. Each time: a CAS that fails acquires nothing. */
+    while (COUNT(s = weft__load(&g->state, acquire)))
         if ((s & WAITERS) || weft__cas(&g->state, &s, s | WAITERS, acquire)) return false; /* as above */
     return true;
 }

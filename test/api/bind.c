@@ -92,7 +92,7 @@ static int nest(void *arg) {
     return 0;
 }
 
-TEST(bind, binds_nest_and_a_pinned_task_cannot) { run_each(nest); }
+TEST(bind, binds_nest_and_a_pinned_task_cannot) { run_each_watched(nest); }
 
 static int hold(void *arg) {
     (void)arg;
@@ -220,7 +220,7 @@ static int talk(void *arg) {
     return 0;
 }
 
-TEST(bind, bound_and_other_tasks_talk) { run_each(talk); }
+TEST(bind, bound_and_other_tasks_talk) { run_each_watched(talk); }
 
 static int compute(void *arg) {
     (void)arg;
@@ -299,7 +299,7 @@ static int wait_for_bound(void *arg) {
     return 0;
 }
 
-TEST(bind, who_waits_for_a_bound_task_does_not_go_on_on_its_thread) { run_each(wait_for_bound); }
+TEST(bind, who_waits_for_a_bound_task_does_not_go_on_on_its_thread) { run_each_watched(wait_for_bound); }
 
 static int bind_and_panic(void *arg) {
     (void)arg;
@@ -323,7 +323,7 @@ static int try_bound(void *arg) {
     return 0;
 }
 
-TEST(bind, a_panic_takes_back_what_was_bound_since) { run_each(try_bound); }
+TEST(bind, a_panic_takes_back_what_was_bound_since) { run_each_watched(try_bound); }
 
 /* ---- away, cancelled, with children ---- */
 

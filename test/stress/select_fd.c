@@ -185,7 +185,7 @@ static int close_race(void *arg) {
     shut.silent = weft_chan_new(0, 0);
     for (long i = (intptr_t)arg; i > 0; i--) {
         int first[2], second[2];
-        open_far_pair(SOCK_STREAM, first);
+        open_pair(first);
         shut.fd = first[0];
         bool again = test_below(&rnd, 2); /* the number is used again, when all of them wait */
         atomic_store(&shut.ended, 0);
@@ -197,7 +197,7 @@ static int close_race(void *arg) {
         if (test_below(&rnd, 2)) make_edges(first);
         CHECK_EQ(weft_fd_close(first[0]), 0);
         if (again) {
-            open_far_pair(SOCK_STREAM, second); /* the same number, mostly */
+            open_pair(second); /* the same number, mostly */
             if (test_below(&rnd, 2)) CHECK_EQ(weft_fd_wait(second[0], WEFT_WRITABLE, WEFT_FOREVER), WEFT_WRITABLE);
             CHECK_EQ(write(second[1], "x", 1), 1);
         }
