@@ -121,6 +121,8 @@ def _rows():
     yield Row("mem_mappings", 2, "", need_mib=7000, weft=cmd("mem 2 1000000", "mem_mappings"))
     yield Row("timers", 2, "ms", need_mib=7000, weft=cmd("timers 2", "timers_2w"), proto=cmd("timers 2", "timers_wall_2w"),
               go=cmd("timers", "timers_1M_wall"), tokio=cmd("timers 2", "timers_1M_wall"), uv=cmd("timers", "timers_1M_wall"))
+    yield Row("timers_cpu", 2, "ms", need_mib=7000, weft=cmd("timers 2", "timers_2w.cpu"), proto=cmd("timers 2", "timers_cpu_2w"),
+              go=cmd("timers", "timers_1M_cpu"), tokio=cmd("timers 2", "timers_1M_cpu"), uv=cmd("timers", "timers_1M_cpu"))
     for name in ("timer_add_cancel", "timer_after_cancel"):
         yield Row(name, 1, "ns", weft=cmd("timer_cancel 1", name + "_1w"), go=cmd("timer_cancel", "timer_add_cancel"),
                   tokio=cmd("timer_cancel 0", "timer_add_cancel_ct"), uv=cmd("timer_cancel", "timer_add_cancel"))

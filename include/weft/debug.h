@@ -22,6 +22,7 @@ typedef struct weft_stats {
     uint64_t takeovers;      /* slots taken from a worker that was away */
     uint64_t handoffs;       /* slots handed over at once, by weft_block_enter */
     uint64_t binds;          /* tasks that were given a thread of their own, so far */
+    uint64_t binds_ahead;    /* of them, those that started so because another task of their spawn site had called weft_bind */
     int bound;               /* tasks that have one now */
     int block_threads;       /* threads of the blocking pool now */
     int block_queued;        /* calls that wait for one of them */

@@ -38,7 +38,7 @@ typedef struct weft_config {
     int64_t
         slice; /* nanoseconds a task may run while others wait; at its next call into the runtime after that it steps back for
                           them; 0 = 10 ms */
-    int bound_threads_max; /* threads of bound tasks at most (weft_bind); 0 = 1,000 */
+    int bound_threads_max; /* tasks that are bound at most (weft_bind), each with a thread; 0 = 1,000 */
     int block_threads_max; /* threads of the blocking pool at most (weft_block); 0 = 512 */
     int64_t block_idle;    /* nanoseconds after which one of them that has nothing to do ends; 0 = 60 s */
     unsigned flags;        /* WEFT_STACK_…, WEFT_PANIC_ABORT and the others above */

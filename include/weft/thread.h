@@ -12,8 +12,10 @@ extern "C" {
 /* ---- bound tasks ---- */
 
 /* Gives the calling task an OS thread of its own, for libraries that are tied to a thread (graphics contexts, thread-local state): until
- * weft_unbind, or its end, it runs on that thread, and nobody else does. It waits, sends and receives like any task. They nest. There are at
- * most weft_config.bound_threads_max such threads; when all are taken, it waits for one. On a plain thread: nothing.
+ * weft_unbind, or its end, it runs on that thread, and nobody else does. It waits, sends and receives like any task. They nest. At
+ * most weft_config.bound_threads_max tasks are bound; when so many are, it waits for one to be so no more. The next tasks that are spawned where the
+ * caller was, with its function, start on a thread of their own if one is to be had at once, until one of them ends without having called it;
+ * their binds and unbinds work as always. On a plain thread: nothing.
  * WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN; WEFT_EINVAL: the task is pinned; WEFT_ENOMEM, -errno: no thread could be started. */
 WEFT_API int weft_bind(weft_deadline deadline);
 /* Back to the workers' threads. Aborts if the task is not bound. */

@@ -14,6 +14,22 @@
 
 #include <weft/base.h>
 
+/* Which sanitizer this is built for, if any. */
+#if defined(__SANITIZE_ADDRESS__)
+#define WEFT_ASAN 1
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define WEFT_TSAN 1
+#endif
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WEFT_ASAN 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define WEFT_TSAN 1
+#endif
+#endif
+
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define weft__assume(x) ((x) ? (void)0 : __builtin_unreachable())

@@ -47,9 +47,10 @@ WEFT_INLINE void *weft__cache_pop(weft__cache *c, size_t link_at) {
 }
 /* Into a cache that has room. */
 WEFT_INLINE void weft__cache_push(weft__cache *c, void *obj, size_t link_at) {
+    uint32_t count = c->count; /* the caller has just looked at it: it is not read again */
     memcpy((char *)obj + link_at, &c->first, sizeof c->first);
     c->first = obj;
-    c->count++;
+    c->count = count + 1;
 }
 
 /* NULL: no memory. Memory never used before is zero. */

@@ -9,10 +9,12 @@
  *     bound -> no task    weft_unbind, or the task's end (weft__bind_end), on that thread
  *     no task -> unused   the worker's own stack (weft__bind_free), when nobody stands on the thread any more; or it goes to who waits
  *
- *  D1  count is the number of such workers, at most max; each has a task, is on the list, or on its way there.
+ *  D1  At most max tasks have called weft_bind (counted). Others may have started bound (ahead, see site.c) without having called it; they
+ *      do so only if there are fewer than max of both, and nobody ever waits for one of them: whoever calls weft_bind meanwhile gets another
+ *      thread. So there are at most twice max of them, besides those that end; one that is beyond max ends when its task is gone.
  *  D2  A worker is on the list or given to a waiter only from its own stack.
- *  D3  Nobody but the task runs on its thread: its children do not run inside it (inside_limit), and when it ends, who waits for that is made
- *      ready like others and not gone on with there (its end is not plain).
+ *  D3  Nobody but the task runs on its thread: its children do not run inside it (inside_limit), nor when it has made too many of them (spawn.c), and
+ *      when it ends, who waits for that is made ready like others and not gone on with there (its end is not plain).
  *
  * Rejected: pinning to an ordinary worker (others run there meanwhile); a thread that runs the task outside of all slots (then a thousand of
  * them would run at once). */
@@ -29,48 +31,85 @@
 static struct {
     weft__lock lock;
     weft__worker *unused; /* linked through bound_next */
-    weft__queue waiters;
-    int count, max;
+    weft__queue waiters;  /* for a place among the counted */
+    int threads, max;
+    int counted;       /* tasks that have called weft_bind, or are about to get what they called it for */
+    int ahead;         /* tasks that started bound and have not */
     _Atomic int tasks; /* bound now */
 } own;
 
 void weft__bind_open(int max) {
     weft__lock_take(&own.lock);
     own.unused = NULL; /* of a runtime that has ended */
-    own.count = 0;
+    own.threads = own.counted = own.ahead = 0;
     own.max = max;
     weft__lock_leave(&own.lock);
+    weft__sites_open();
+}
+
+void weft__bind_close(void) {
+    weft__check(own.counted == 0 && own.ahead == 0, "D1: places are given back"); /* no task or worker is there any more */
+    weft__check(own.waiters.head == NULL, "D1: nobody waits who is gone");
 }
 
 /* ---- threads ---- */
 
-/* Under the lock. From here on it serves the task, though it does not know it yet. */
-static weft__worker *take_unused(weft__task *t) {
+/* Under the lock: one that nobody has, for the task, which it serves from here on, though it does not know it yet. NULL: one is to be started. */
+static weft__worker *take_thread(weft__task *t, bool counted) {
     weft__worker *w = own.unused;
-    if (!w) return NULL;
+    if (!w) {
+        own.threads++;
+        weft__check(own.threads <= 2 * own.max, "D1: at most twice as many threads as tasks may be bound");
+        return NULL;
+    }
     own.unused = w->bound_next;
     w->unused = false;
     w->serves = t;
+    w->counted = counted;
     return w;
 }
 
-/* One that nobody has, or a new one. WEFT_EAGAIN: there are as many as may be. */
-static int obtain(weft__worker **out, weft__task *t) {
-    weft__lock_take(&own.lock);
-    weft__worker *w = *out = take_unused(t);
-    bool more = !w && own.count < own.max;
-    if (more) own.count++;
-    weft__lock_leave(&own.lock);
-    if (!more) return w ? 0 : WEFT_EAGAIN;
+/* Under the lock: the task becomes one of the counted, with the thread *out unless it has one. NULL: that is to be started. */
+static void count(weft__task *t, weft__worker **out) {
+    own.counted++;
+    *out = NULL;
+    if (t->bound) {
+        own.ahead--;
+        t->bound->counted = true;
+    } else {
+        *out = take_thread(t, true);
+    }
+}
+
+/* Under the lock: a place among the counted has become free. Who is to be resumed, having got it; NULL: nobody waits. */
+static weft__block *pass_on(void) {
+    own.counted--;
+    weft__waiter *x = weft__queue_claim(&own.waiters);
+    if (!x) return NULL;
+    count(weft__container(x->block, weft__task, b), x->elem);
+    x->block->result = 0;
+    return x->block;
+}
+
+static int start_thread(weft__worker **out, weft__task *t, bool counted) {
     int err = weft__worker_start_own(out, t);
-    if (!err) return 0;
+    weft__block *next = NULL;
     weft__lock_take(&own.lock);
-    own.count--;
+    if (!err) {
+        (*out)->counted = counted;
+    } else {
+        own.threads--;
+        if (counted)
+            next = pass_on(); /* it may have better luck, and nobody else would tell it */
+        else
+            own.ahead--;
+    }
     weft__lock_leave(&own.lock);
+    if (next) weft__resume(next, NULL);
     return err;
 }
 
-/* Waits until one is free. */
+/* Waits for a place among the counted. */
 static int wait_for_one(weft__worker **out, weft__block *b, weft__slot **s, weft_deadline deadline) {
     weft__wait wait;
     int err = weft__wait_prepare(&wait, b, deadline, *s);
@@ -78,7 +117,8 @@ static int wait_for_one(weft__worker **out, weft__block *b, weft__slot **s, weft
     weft__store(&b->wait_lock, &own.lock, release); /* P3; pairs with the acquire in weft__interrupt */
     weft__lock_take(&own.lock);
     weft__fence_after_rmw();
-    if ((*out = take_unused(weft__container(b, weft__task, b)))) {
+    if (own.counted < own.max) {
+        count(weft__container(b, weft__task, b), out);
         weft__lock_leave(&own.lock);
     } else if (!(err = weft__wait_check(&wait))) {
         weft__waiter x = {.block = b, .elem = out};
@@ -93,23 +133,39 @@ static int wait_for_one(weft__worker **out, weft__block *b, weft__slot **s, weft
     return err;
 }
 
+/* The task is one of the counted, and *out is a thread for it; NULL: it has one already. */
+static int obtain(weft__worker **out, weft__task *t, weft__slot **s, weft_deadline deadline) {
+    weft__lock_take(&own.lock);
+    bool free = own.counted < own.max;
+    if (free) count(t, out);
+    weft__lock_leave(&own.lock);
+    int err = free ? 0 : wait_for_one(out, &t->b, s, deadline);
+    return err || *out || t->bound ? err : start_thread(out, t, true);
+}
+
+/* Under the lock, with the worker first of those that nobody has: there are more of them than there should be, and it ends. */
+static void let_go(weft__worker *w) {
+    own.unused = w->bound_next;
+    own.threads--;
+    weft__store(&w->leaving, true, relaxed); /* its own */
+}
+
 void weft__bind_free(weft__worker *w) {
     weft__thread_unbind();
+    weft__block *next = NULL;
     weft__lock_take(&own.lock);
-    weft__waiter *x = w->unused ? NULL : weft__queue_claim(&own.waiters);
-    if (!x && !w->unused) {
+    if (!w->unused) {
         w->bound_next = own.unused;
         own.unused = w;
         w->unused = true;
-    }
-    weft__block *b = x ? x->block : NULL;
-    if (x) {
-        *(weft__worker **)x->elem = w;
-        w->serves = weft__container(b, weft__task, b);
-        b->result = 0;
+        if (w->counted)
+            next = pass_on();
+        else
+            own.ahead--;
+        if (w->unused && own.threads > own.max) let_go(w);
     }
     weft__lock_leave(&own.lock);
-    if (b) weft__resume(b, NULL);
+    if (next) weft__resume(next, NULL);
 }
 
 /* ---- tasks ---- */
@@ -131,6 +187,16 @@ static weft__slot *move(weft__slot *s) {
     return weft__here(weft__self()); /* H9 */
 }
 
+/* The calling task goes on on its own thread. */
+static void settle(weft__task *t, weft__worker *w, weft__slot *s) {
+    if (t->b.linked == WEFT_LINK_NONE) weft__block_link(&t->b);
+    t->b.linked |= WEFT_LINK_PINNED; /* its end looks */
+    t->pinned_to = w;
+    set_bound(t, w);
+    weft__add(&weft__rt.binds, 1, relaxed); /* a counter */
+    (void)move(s);
+}
+
 static int bind(int cpu, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     if (!s) return 0;
@@ -138,38 +204,56 @@ static int bind(int cpu, weft_deadline deadline) {
     int err = t->pins ? WEFT_EINVAL : weft__cancel_check(&t->b);
     weft__worker *w = NULL;
     if (t->binds) err = 0;
-    if (!err && !t->binds) {
-        err = obtain(&w, t);
-        if (err == WEFT_EAGAIN) err = wait_for_one(&w, &t->b, &s, deadline);
-    }
+    if (!err && !t->binds) err = obtain(&w, t, &s, deadline);
     if (!err && t->binds++ == 0) {
-        if (t->b.linked == WEFT_LINK_NONE) weft__block_link(&t->b);
-        t->b.linked |= WEFT_LINK_PINNED; /* its end looks */
-        t->pinned_to = w;
-        set_bound(t, w);
-        weft__add(&weft__rt.binds, 1, relaxed); /* a counter */
-        s = move(s);
+        if (w) settle(t, w, s);
         if (cpu) (void)weft__thread_bind_for_now(cpu - 1); /* it may have gone since it was looked at */
     }
     weft__leave();
     return err;
 }
 
+void weft__bind_ahead(void) {
+    weft__slot *s = weft__enter();
+    weft__task *t = weft__cur(weft__self());
+    weft__worker *w = NULL;
+    weft__lock_take(&own.lock);
+    bool free = own.counted + own.ahead < own.max; /* D1 */
+    if (free) {
+        own.ahead++;
+        w = take_thread(t, false);
+    }
+    weft__lock_leave(&own.lock);
+    if (free && (w || start_thread(&w, t, false) == 0)) {
+        weft__add(&weft__rt.binds_ahead, 1, relaxed); /* a counter */
+        settle(t, w, s);
+    }
+    weft__leave();
+}
+
 void weft__bind_back(uint32_t binds) {
     while (weft__cur(weft__self())->binds > binds) weft_unbind();
 }
 
-/* A child that runs inside its opener borrows the opener's stack, so that is what it binds, until its own end. */
-static void back_to(void *binds) {
-    weft__bind_back((uint32_t)(uintptr_t)binds);
+/* The task, or the child that runs inside it, has called weft_bind for the first time. What had to be waited for in vain was wanted all the same. */
+static void remember(weft__task *t, int err) {
+    const weft__extra *x = t->extra; /* with WEFT_BOUND the next ones start bound anyhow */
+    if (t->inner) {
+        if (!err) weft__site_note(t->inner->site, t->inner->fn);
+    } else if (t->guessed) {
+        weft__site_hit(t);
+    } else if (!err && !(x && x->bound_fn) && t->fn != weft__load(&weft__rt.main, relaxed)) { /* there may be others like it */
+        weft__site_note(t->site, t->fn);
+    }
 }
 
 int weft_bind(weft_deadline deadline) {
-    int err = bind(0, deadline);
     weft__task *t = weft__cur(weft__self());
-    if (err || !t || !t->inner) return err;
-    err = weft_at_exit(back_to, (void *)(uintptr_t)(t->binds - 1));
-    if (err) weft_unbind();
+    bool first = t && !t->binds;
+    int err = bind(0, deadline);
+    if (first) remember(t, err);
+    /* A child that runs inside its opener borrows the opener's stack, so that is what it binds, until its own end: which is not plain then. */
+    if (!err && t && t->inner && !t->inner->extra) weft__show(&t->inner->extra, &weft__extra_none); /* to dump.c */
     return err;
 }
 

@@ -31,7 +31,7 @@ WEFT_INLINE bool somebody_waits(weft__slot *s) {
 static void hand_over(weft__worker *w, weft__slot *s) {
     weft__slot_disown(w);
     weft__add(&weft__rt.handoffs, 1, relaxed); /* a counter */
-    weft__idle_slot_give(s);
+    weft__idle_slot_give(s, false);
     weft__store(&w->in_rt, 0, release); /* as weft__leave, without a slot */
 }
 

@@ -26,6 +26,7 @@ static void collect(weft_stats *out) {
     out->takeovers = weft__load(&weft__rt.takeovers, relaxed);
     out->handoffs = weft__load(&weft__rt.handoffs, relaxed);
     out->binds = weft__load(&weft__rt.binds, relaxed);
+    out->binds_ahead = weft__load(&weft__rt.binds_ahead, relaxed);
     out->bound = weft__bind_count();
     weft__pool_counts(&out->block_threads, &out->block_queued);
     out->strays = weft__load(&weft__rt.strays, relaxed);

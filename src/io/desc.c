@@ -14,8 +14,8 @@ enum {
     CHUNK = 512,        /* descriptors that get memory at once */
     CHUNKS = 8192,      /* 4M descriptors: four times what Linux allows a process unless told otherwise */
     OPERATION_COST = 8, /* of the slot's budget: a system call takes as long as some tens of channel operations */
-    FRAMES_BELOW = 128, /* bytes of stack between the switch and the waiter, */
-    FRAMES_ABOVE = 448  /* and from there to the caller of an operation on a connection */
+    FRAMES_BELOW = 192, /* bytes of stack between the switch and the waiter, */
+    FRAMES_ABOVE = 256  /* and from there to the caller of an operation on a connection */
 };
 
 static struct {
@@ -133,8 +133,8 @@ bool weft__fd_find(int fd, weft__fd *out) {
     return d != NULL;
 }
 
-int weft__fd_kind(const weft__fd *f) {
-    int kind = f->d ? weft__load(&f->d->kind, relaxed) : kind_of(f->fd); /* published with `known` */
+int weft__fd_kind_outside(const weft__fd *f) {
+    int kind = kind_of(f->fd);
     return kind < 0 ? WEFT_DESC_PLAIN : kind;
 }
 
@@ -317,9 +317,10 @@ static void tell(const weft__edge *e, weft__queue *woken) {
     uint64_t seen = weft__load(&d->state, relaxed); /* who clears a bit does it without the lock */
     while (!weft__cas(&d->state, &seen, (seen | e->ready) + WEFT_STATE_EDGE, release)) { /* D2; pairs with weft__fd_state */
     }
-    if (e->ready & (WEFT_READY_READ | WEFT_READY_URGENT)) (void)evict(&d->side[WEFT_SIDE_READ].waiting, 0, woken);
-    if (e->ready & WEFT_READY_WRITE) (void)evict(&d->side[WEFT_SIDE_WRITE].waiting, 0, woken);
-    (void)evict(&d->watchers, 0, woken);
+    weft__side *read = &d->side[WEFT_SIDE_READ], *write = &d->side[WEFT_SIDE_WRITE];
+    if (read->waiting.head && (e->ready & (WEFT_READY_READ | WEFT_READY_URGENT))) (void)evict(&read->waiting, 0, woken);
+    if (write->waiting.head && (e->ready & WEFT_READY_WRITE)) (void)evict(&write->waiting, 0, woken);
+    if (d->watchers.head) (void)evict(&d->watchers, 0, woken);
     weft__lock_leave(&d->lock);
 }
 
@@ -392,35 +393,48 @@ int weft__fd_news(const weft__fd *f, uint64_t seen) {
     return need(f, ANY_EDGE, seen);
 }
 
-static int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline) {
+/* `wait`: what was prepared for it; NULL: it has no deadline, and cancellation finds it already. */
+WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__block *b, weft__slot **s,
+                         weft__wait *wait, bool *parked) {
     weft__desc *d = f->d;
+    bool turn = what <= EDGE_WRITE;
+    weft__store(&b->wait_lock, &d->lock, release); /* P3; pairs with the acquire in weft__interrupt */
+    weft__lock_take(&d->lock);
+    weft__fence_after_rmw();
+    int r = need(f, what, seen);
+    if (!r) r = wait ? weft__wait_check(wait) : weft__cancel_check(b);
+    if (r) {
+        weft__lock_leave(&d->lock);
+        return r;
+    }
+    weft__waiter x = {.block = b, .elem = turn ? (void *)f : NULL};
+    b->waiter = &x;
+    weft__queue_add(queue_of(d, what), &x);
+    if (turn) weft__store(&d->frames, (char *)&x, relaxed); /* a hint, for fetch */
+    *parked = true;
+    int reason = what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ;
+    *s = weft__wait_single(b, *s, deadline, reason, &d->lock);
+    return b->result;
+}
+
+static WEFT_NOINLINE int queue_up_prepared(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__block *b,
+                                           weft__slot **s, bool *parked) {
+    weft__wait wait = {.armed = false};
+    int r = weft__wait_prepare(&wait, b, deadline, *s);
+    if (!r) r = queue_up(f, what, seen, deadline, b, s, &wait, parked);
+    weft__wait_finish(&wait);
+    return r;
+}
+
+WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
-    weft__wait wait = {.armed = false};
-    bool parked = false, turn = what <= EDGE_WRITE;
-    int r = weft__wait_prepare(&wait, b, deadline, s);
-    if (!r) {
-        weft__store(&b->wait_lock, &d->lock, release); /* P3; pairs with the acquire in weft__interrupt */
-        weft__lock_take(&d->lock);
-        weft__fence_after_rmw();
-        r = need(f, what, seen);
-        if (!r) r = weft__wait_check(&wait);
-        if (!r) {
-            weft__waiter x = {.block = b, .elem = turn ? (void *)f : NULL};
-            b->waiter = &x;
-            weft__queue_add(queue_of(d, what), &x);
-            if (turn) weft__store(&d->frames, (char *)&x, relaxed); /* a hint, for fetch */
-            parked = true;
-            s = weft__wait_single(b, s, deadline, what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ,
-                                  &d->lock);
-            r = b->result;
-        } else {
-            weft__lock_leave(&d->lock);
-        }
-    }
-    weft__wait_finish(&wait);
+    bool parked = false, plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE;
+    int r = likely(plain) ? queue_up(f, what, seen, deadline, b, &s, NULL, &parked)
+                          : queue_up_prepared(f, what, seen, deadline, b, &s, &parked);
     if (s) weft__leave();
-    if (unlikely(r == WEFT_ECLOSED) && turn && !parked) last_leaves(f); /* who was parked has been counted out by the closer */
+    if (unlikely(r == WEFT_ECLOSED) && what <= EDGE_WRITE && !parked)
+        last_leaves(f); /* who was parked has been counted out by the closer */
     return r < 0 ? r : 0;
 }
 
@@ -458,9 +472,8 @@ static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline dea
     return now.d ? 0 : park_outside(f, events, deadline);
 }
 
-static int park_for(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline) {
-    if (unlikely(!f->d)) return park_outside(f, events, deadline);
-    if (likely(!is_unknown(f))) return park(f, what, seen, deadline);
+static WEFT_COLD int park_unknown(const weft__fd *f, int what, int events, weft_deadline deadline) {
+    if (!f->d) return park_outside(f, events, deadline);
     int err = park_again(f, events, deadline);
     if (err == WEFT_ECLOSED && what <= EDGE_WRITE) last_leaves(f); /* as in park */
     return err;
@@ -477,11 +490,13 @@ int weft__fd_renew(weft__fd *f) {
 }
 
 int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline) {
-    return park_for(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, seen, deadline);
+    if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, deadline);
+    return park(f, side, seen, deadline);
 }
 
 int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline) {
-    return park_for(f, ANY_EDGE, events, seen, deadline);
+    if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, ANY_EDGE, events, deadline);
+    return park(f, ANY_EDGE, seen, deadline);
 }
 
 /* ---- turns ---- */

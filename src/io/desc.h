@@ -126,8 +126,11 @@ void weft__fd_unhold(const weft__fd *f);
 int weft__fd_news(const weft__fd *f, uint64_t seen);
 /* It may have been looked up in an earlier runtime: makes it known to this one; f->d becomes NULL if there is none. 0; WEFT_ECLOSED; as weft__fd_get. */
 int weft__fd_renew(weft__fd *f);
-/* What it is: WEFT_DESC_…. */
-int weft__fd_kind(const weft__fd *f);
+/* What it is: WEFT_DESC_…. The second: where there is no runtime, and the kernel is asked. */
+int weft__fd_kind_outside(const weft__fd *f);
+WEFT_INLINE int weft__fd_kind(const weft__fd *f) {
+    return likely(f->d != NULL) ? weft__load(&f->d->kind, relaxed) : weft__fd_kind_outside(f); /* published with `known` */
+}
 /* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0 or -errno. */
 int weft__fd_nonblock(const weft__fd *f);
 /* The descriptor is the one that was looked up. */

@@ -18,25 +18,32 @@ typedef struct {
     void *buf;
     size_t n;
 } span;
-static ssize_t call_recv(int fd, void *arg) {
+WEFT_INLINE ssize_t call_recv(int fd, void *arg) {
     span *s = arg;
     return weft__sock_recv(fd, s->buf, s->n, 0);
 }
-static ssize_t call_send(int fd, void *arg) {
-    struct iovec *v = arg;
-    return weft__sock_send(fd, v->iov_base, v->iov_len, 0);
+WEFT_INLINE ssize_t call_send(int fd, void *arg) {
+    span *s = arg;
+    return weft__sock_send(fd, s->buf, s->n, 0);
 }
 static ssize_t call_sendmsg(int fd, void *arg) {
     return weft__sock_sendmsg(fd, arg, 0);
 }
 
-static ssize_t socket_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
+WEFT_INLINE ssize_t read_socket(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
     span s = {buf, n};
     return weft__op_turn(&c->f, WEFT_SIDE_READ, call_recv, &s, n, deadline, mine);
 }
+static ssize_t socket_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
+    return read_socket(c, buf, n, deadline, mine);
+}
 
+WEFT_INLINE ssize_t write_socket(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
+    span s = {buf, n};
+    return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_send, &s, n, deadline, mine);
+}
 static ssize_t socket_write(weft_conn *c, struct iovec *v, int n, weft_deadline deadline, bool *mine) {
-    if (n == 1) return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_send, v, v->iov_len, deadline, mine);
+    if (n == 1) return write_socket(c, v->iov_base, v->iov_len, deadline, mine);
     struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
     return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_sendmsg, &m, 0, deadline, mine);
 }
@@ -139,6 +146,7 @@ static size_t take_ahead(weft_conn *c, char *buf, size_t n) {
 /* With the turn. */
 WEFT_INLINE ssize_t read_some(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
     if (unlikely(c->ahead_at != c->ahead_end)) return (ssize_t)take_ahead(c, buf, n);
+    if (likely(c->layer == &socket_layer)) return read_socket(c, buf, n, deadline, mine); /* the same, in place */
     return c->layer->read(c, buf, n, deadline, mine);
 }
 
@@ -218,7 +226,7 @@ ssize_t weft_conn_read_until(weft_conn *c, void *buf, size_t n, char end, size_t
 /* ---- writing ---- */
 
 /* Steps over n bytes; how many pieces are left. */
-static int advance(struct iovec **v, int left, size_t n) {
+WEFT_INLINE int advance(struct iovec **v, int left, size_t n) {
     while (left && n >= (*v)->iov_len) {
         n -= (*v)->iov_len;
         (*v)++;
@@ -231,12 +239,19 @@ static int advance(struct iovec **v, int left, size_t n) {
     return left;
 }
 
+/* With the turn. */
+WEFT_INLINE ssize_t write_some(weft_conn *c, struct iovec *v, int n, weft_deadline deadline, bool *mine) {
+    if (likely(n == 1 && c->layer == &socket_layer)) /* the same, in place */
+        return write_socket(c, v->iov_base, v->iov_len, deadline, mine);
+    return c->layer->write(c, v, n, deadline, mine);
+}
+
 /* All of it, with the turn. Changes the pieces. */
-static ssize_t write_all(weft_conn *c, struct iovec *v, int left, weft_deadline deadline, bool *mine) {
+WEFT_INLINE ssize_t write_all(weft_conn *c, struct iovec *v, int left, weft_deadline deadline, bool *mine) {
     size_t done = 0;
     left = advance(&v, left, 0);
     while (left) {
-        ssize_t r = c->layer->write(c, v, left, deadline, mine);
+        ssize_t r = write_some(c, v, left, deadline, mine);
         if (r < 0) {
             if (done)
                 weft__store(&c->broken, true,
@@ -249,13 +264,13 @@ static ssize_t write_all(weft_conn *c, struct iovec *v, int left, weft_deadline 
     return (ssize_t)done;
 }
 
-static ssize_t write_pieces(weft_conn *c, struct iovec *v, int n, bool all, weft_deadline deadline) {
+WEFT_INLINE ssize_t write_pieces(weft_conn *c, struct iovec *v, int n, bool all, weft_deadline deadline) {
     int err = begin(c, WEFT_SIDE_WRITE, deadline);
     if (err) return err;
     bool mine = true;
     ssize_t r = WEFT_EBROKEN;
     if (likely(!weft__load(&c->broken, relaxed))) /* under the turn */
-        r = all ? write_all(c, v, n, deadline, &mine) : c->layer->write(c, v, n, deadline, &mine);
+        r = all ? write_all(c, v, n, deadline, &mine) : write_some(c, v, n, deadline, &mine);
     finish(c, WEFT_SIDE_WRITE, mine);
     return r;
 }

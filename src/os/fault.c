@@ -5,6 +5,7 @@
  * is the one that calls); the counters themselves order nothing. */
 _Atomic int weft__fault_armed;
 int weft__fault_errno = ENOMEM;
+void (*weft__fault_hook)(void);
 static _Atomic long calls, victim;
 static _Atomic bool all_after;
 static __thread long here;
@@ -13,7 +14,9 @@ bool weft__fault_hit(void) {
     long n = weft__add(&calls, 1, relaxed) + 1;
     here++;
     long v = weft__load(&victim, relaxed);
-    return weft__load(&all_after, relaxed) ? n >= v : n == v;
+    bool hit = weft__load(&all_after, relaxed) ? n >= v : n == v;
+    if (hit && weft__fault_hook) weft__fault_hook();
+    return hit;
 }
 
 void weft__fault_arm(long nth, bool sticky) {

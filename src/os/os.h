@@ -13,7 +13,8 @@
 /* True: the caller must fail as if the kernel had said `weft__fault_errno`. Free when nothing is armed. */
 bool weft__fault_hit(void);
 extern _Atomic int weft__fault_armed;
-extern int weft__fault_errno; /* ENOMEM unless a test says otherwise, before it arms */
+extern int weft__fault_errno;          /* ENOMEM unless a test says otherwise, before it arms */
+extern void (*weft__fault_hook)(void); /* called where one fails; NULL unless a test says otherwise, before it arms */
 WEFT_INLINE bool weft__fault(void) {
     return unlikely(weft__load(&weft__fault_armed, relaxed)) && weft__fault_hit(); /* set by tests before the call */
 }
@@ -106,6 +107,18 @@ int weft__thread_bind(int cpu);
 /* The same until weft__thread_unbind, which does nothing without it. */
 int weft__thread_bind_for_now(int cpu);
 void weft__thread_unbind(void);
+/* Where a thread may run that the calling one starts. The kernel would give it the starter's mask; but that is none of its business where the starter is
+ * bound to a CPU by us, nor, if the thread is to serve the runtime (`ours`), where it is somebody else's. */
+typedef struct weft__cpus {
+    bool known; /* false: where its starter may */
+    bool ours;
+    unsigned long mask[4096 / (8 * sizeof(unsigned long))];
+} weft__cpus;
+/* The runtime's threads may run where the calling one may, which starts it. */
+void weft__cpus_note(void);
+void weft__cpus_to_start(weft__cpus *out, bool ours);
+/* In the new thread. */
+void weft__cpus_take(const weft__cpus *c);
 /* The calling thread may run there. */
 bool weft__cpu_allowed(int cpu);
 size_t weft__page_size(void);

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "os/os.h"
 
@@ -64,11 +65,35 @@ void weft__thread_unbind(void) {
     before = NULL;
 }
 
+_Static_assert(sizeof((weft__cpus *)0)->mask * 8 == CPUS_MAX, "a mask for all of them");
+
+static weft__cpus home; /* where the runtime was started */
+/* This thread began with that, or with what somebody has made of it since. */
+static __thread bool ours __attribute__((tls_model("initial-exec")));
+
+void weft__cpus_note(void) {
+    home.known = sched_getaffinity(0, sizeof home.mask, (cpu_set_t *)(void *)home.mask) == 0;
+}
+
+void weft__cpus_to_start(weft__cpus *out, bool serves) {
+    if (serves && !ours) *out = home;
+    out->ours = serves;
+    if (!before || (serves && !ours)) return;
+    out->known = true;
+    memcpy(out->mask, before, sizeof out->mask);
+}
+
+void weft__cpus_take(const weft__cpus *c) {
+    ours = c->ours;
+    if (c->known) (void)sched_setaffinity(0, sizeof c->mask, (const cpu_set_t *)(const void *)c->mask); /* as above */
+}
+
 bool weft__cpu_allowed(int cpu) {
     cpu_set_t *mask = CPU_ALLOC(CPUS_MAX);
     size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-    bool ok =
-        mask && cpu >= 0 && cpu < CPUS_MAX && sched_getaffinity(0, size, mask) >= 0 && CPU_ISSET_S((size_t)cpu, size, mask);
+    bool known = mask && (before || sched_getaffinity(0, size, mask) >= 0);
+    if (known && before) memcpy(mask, before, size); /* a worker that is bound to its slot's CPU starts threads for others */
+    bool ok = known && cpu >= 0 && cpu < CPUS_MAX && CPU_ISSET_S((size_t)cpu, size, mask);
     if (mask) CPU_FREE(mask);
     return ok;
 }

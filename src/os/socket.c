@@ -28,14 +28,6 @@
         return r_ < 0 ? -(type)errno : r_;                                                                                     \
     } while (0)
 
-ssize_t weft__sock_recv(int fd, void *buf, size_t n, int flags) {
-    RESULT(ssize_t, recv(fd, buf, n, flags | MSG_DONTWAIT));
-}
-
-ssize_t weft__sock_send(int fd, const void *buf, size_t n, int flags) {
-    RESULT(ssize_t, send(fd, buf, n, flags | MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-
 ssize_t weft__sock_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len) {
     RESULT(ssize_t, recvfrom(fd, buf, n, flags | MSG_DONTWAIT, from, len));
 }

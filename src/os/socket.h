@@ -9,10 +9,26 @@
 #include <sys/uio.h>
 
 #include "base/base.h"
+#include "os/os.h"
+#include "os/sys.h"
 
 /* Sockets: never waits, whatever the descriptor's flags; never raises SIGPIPE. */
-ssize_t weft__sock_recv(int fd, void *buf, size_t n, int flags);
-ssize_t weft__sock_send(int fd, const void *buf, size_t n, int flags);
+WEFT_INLINE ssize_t weft__sock_recv(int fd, void *buf, size_t n, int flags) {
+    long r;
+    if (weft__fault()) return -weft__fault_errno;
+    do {
+        r = weft__sys_recv(fd, buf, n, flags | MSG_DONTWAIT);
+    } while (unlikely(r == -EINTR));
+    return r;
+}
+WEFT_INLINE ssize_t weft__sock_send(int fd, const void *buf, size_t n, int flags) {
+    long r;
+    if (weft__fault()) return -weft__fault_errno;
+    do {
+        r = weft__sys_send(fd, buf, n, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (unlikely(r == -EINTR));
+    return r;
+}
 ssize_t weft__sock_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len);
 ssize_t weft__sock_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len);
 ssize_t weft__sock_recvmsg(int fd, struct msghdr *m, int flags);

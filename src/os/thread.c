@@ -18,18 +18,16 @@ typedef struct start {
     void *(*fn)(void *);
     void *arg;
     char name[16]; /* the kernel keeps 15 characters */
+    weft__cpus cpus;
 } start;
 
 static void *begin(void *p) {
     start s = *(start *)p;
     weft__free(p);
+    weft__cpus_take(&s.cpus);
     if (s.name[0]) prctl(PR_SET_NAME, s.name, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
     return s.fn(s.arg);
-}
-
-int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name) {
-    return weft__thread_start_sized(out, fn, arg, name, 0);
 }
 
 static int create(pthread_t *out, start *s, size_t stack) {
@@ -43,16 +41,25 @@ static int create(pthread_t *out, start *s, size_t stack) {
     return err;
 }
 
-int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack) {
+static int launch(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack, bool ours) {
     if (weft__fault()) return -weft__fault_errno;
     start *s = weft__calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
     s->fn = fn;
     s->arg = arg;
+    weft__cpus_to_start(&s->cpus, ours);
     if (name) strncpy(s->name, name, sizeof s->name - 1);
     int err = stack ? create(out, s, stack) : pthread_create(out, NULL, begin, s);
     if (err) weft__free(s);
     return -err;
+}
+
+int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name) {
+    return launch(out, fn, arg, name, 0, true);
+}
+
+int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack) {
+    return launch(out, fn, arg, name, stack, false);
 }
 
 int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline) {

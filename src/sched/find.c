@@ -18,9 +18,11 @@ enum {
     MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
     TIMERS_AT_ONCE = 256, /* then others get a turn */
     TIMERS_FIRST = 16,    /* so many at once jump the queue: a quarter of the rounds until timers are looked at again */
+    FORGET = 16,          /* what a worker has looked in vain is forgotten in so many times that time */
 };
 #define NAP_YOUNG (100 * WEFT_US)
 #define NAP_HELD WEFT_MS
+#define NAP_TIMERS (100 * WEFT_US)
 
 /* ---- stealing ---- */
 
@@ -113,6 +115,18 @@ bool weft__idle_work_waits(weft__slot *s, int fresh) {
     return false;
 }
 
+bool weft__idle_neglected(void) {
+    if (weft__idle_earliest() <= weft__clock_now()) return true;
+    if (weft__idle_work_waits(NULL, 1)) return true; /* what is too young is left where it is */
+    for (int i = 0; i < weft__rt.slots; i++)
+        if (weft__load(&weft__rt.slot[i].next, relaxed)) return true; /* a hint */
+    return false;
+}
+
+bool weft__idle_all(void) {
+    return weft__load(&weft__rt.idle, seq_cst) == weft__rt.slots && !weft__idle_work_waits(NULL, 1); /* for tests */
+}
+
 /* ---- timers ---- */
 
 static int run_wheel(weft__slot *s, weft__wheel *w, int64_t now) {
@@ -192,14 +206,19 @@ static weft__work fair_share(weft__slot *s) {
     return k ? k : weft__inject_take_tasks(s, WEFT_RING / 4);
 }
 
+/* A timer that the slot's owner is to run. */
+static bool timer_due(weft__slot *s) {
+    int64_t timer = weft__wheel_next(&s->wheel), outside = weft__wheel_next(&weft__rt.outside);
+    if (outside < timer) timer = outside;
+    return timer != INT64_MAX && timer <= weft__clock_now();
+}
+
 /* The worker's own stack has something to do that cannot be done here: a task may be about to park with an object's lock held. Otherwise
  * the next rounds begin. */
 static bool own_stack_wanted(weft__slot *s) {
-    int64_t timer = weft__wheel_next(&s->wheel), outside = weft__wheel_next(&weft__rt.outside);
-    if (outside < timer) timer = outside;
     bool due = s->fair % WEFT_FRESH_EVERY == 0 || weft__load(&weft__rt.started.count, relaxed); /* a hint */
     if (weft__load(&weft__rt.wanting, relaxed) || weft__lane_waits(WEFT_LANE_LOW)) due = true;  /* hints */
-    if (!due && timer != INT64_MAX) due = timer <= weft__clock_now();
+    if (!due) due = timer_due(s);
     if (!due && weft__load(&weft__polling, relaxed)) due = look_due(s); /* a hint */
     if (due) return true;
     s->fair++;
@@ -255,16 +274,40 @@ static weft__slot *idle(weft__worker *w) {
     return s;
 }
 
+/* How long it has looked in vain lately. */
+static int64_t looked_lately(const weft__worker *w, int64_t now) {
+    int64_t left = w->looked - (now - w->looked_at) / FORGET;
+    return left > 0 ? left : 0;
+}
+
+/* It has looked for something from then until now, and found nothing. */
+static void looked(weft__worker *w, int64_t from, int64_t now) {
+    w->looked = looked_lately(w, from) + now - from;
+    w->looked_at = now;
+}
+
+/* It has done little else lately. */
+static bool tired(const weft__worker *w, int64_t now) {
+    return looked_lately(w, now) >= weft__rt.search;
+}
+
+/* A timer of the slot comes within the time that a worker searches: sleeping until then would cost more than looking for it. */
+static bool timer_soon(weft__slot *s) {
+    int64_t next = weft__wheel_next(&s->wheel);
+    if (next == INT64_MAX || weft__rt.search <= 0 || weft__clock_is_fake()) return false;
+    return next - weft__os_now() < weft__rt.search && !weft__load(&weft__rt.stopping, relaxed); /* nobody waits for it then */
+}
+
 /* Looks around for a bounded time; at most one worker does so. */
-static weft__work search(weft__worker *w, weft__slot *s, bool *young) {
+static weft__work search(weft__worker *w, weft__slot *s, int64_t from, bool *young) {
+    int64_t now;
     weft__work k = steal(s, young);
-    if (k || weft__rt.search <= 0 || w->in_vain) return k;
+    if (k || weft__rt.search <= 0 || w->in_vain || (tired(w, from) && timer_soon(s))) return k;
     int32_t none = 0;
     if (!w->searching) {
         if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return 0; /* pairs with weft__wake_one */
         w->searching = true;
     }
-    int64_t end = weft__os_now() + weft__rt.search;
     do {
         for (int i = 0; i < 8; i++) {
             weft__cpu_relax();
@@ -272,8 +315,10 @@ static weft__work search(weft__worker *w, weft__slot *s, bool *young) {
             if ((k = weft__inject_take_fresh(s, WEFT_DEQUE / 2))) return k;
             if ((k = steal(s, young))) return k;
         }
-    } while (weft__os_now() < end && weft__wheel_next(&s->wheel) > weft__clock_now() &&
+        now = weft__os_now();
+    } while (now - from < weft__rt.search && weft__wheel_next(&s->wheel) > weft__clock_now() &&
              !weft__load(&weft__rt.stopping, relaxed));
+    looked(w, from, now);
     return 0;
 }
 
@@ -294,10 +339,40 @@ static weft__work found(weft__worker *w, weft__slot *s, weft__work k) {
     return k;
 }
 
-/* A timer of the slot comes within the time that a worker searches: sleeping until then would cost more than looking for it. */
-static bool timer_soon(weft__slot *s) {
-    int64_t next = weft__wheel_next(&s->wheel);
-    return next != INT64_MAX && weft__rt.search > 0 && !weft__clock_is_fake() && next - weft__os_now() < weft__rt.search;
+/* A short sleep with the slot kept, while the only work around is too young to take, or held back: until the slot's next timer, but at least and at
+ * most so many nanoseconds. */
+static void nap(weft__worker *w, int64_t least, int64_t most) {
+    int64_t now = weft__os_now(), until = now + most, timer = weft__wheel_next(&weft__here(w)->wheel);
+    weft__stop_searching(w);
+    if (!weft__clock_is_fake() && timer < until) until = timer > now + least ? timer : now + least;
+    weft__store(&weft__rt.napper, w, release); /* pairs with weft__work_injected; the nap bounds what it misses */
+    weft__futex_wait(&w->wake, 0, until);
+    weft__worker *me = w;
+    (void)weft__cas(&weft__rt.napper, &me, NULL, relaxed);
+    weft__store(&w->wake, 0, relaxed);
+}
+
+/* A timer comes soon. It is looked for, unless the worker has done little else lately: of timers that come one after the other some are let come
+ * together. One that is due by now is run. False: there is something to do meanwhile. */
+static bool await_timer(weft__worker *w, weft__slot *s, int64_t from) {
+    int64_t now = weft__os_now();
+    if (w->looked_at < from) looked(w, from, now); /* this was not the one who searches */
+    if (!tired(w, now) || weft__wheel_next(&s->wheel) <= now) return true;
+    if (weft__lane_waits(WEFT_LANE_LOW)) return false;
+    nap(w, NAP_TIMERS, NAP_TIMERS);
+    return true;
+}
+
+/* The worker gives its slot to another. */
+static void pass(weft__worker *w, bool owed) {
+    weft__slot *s = weft__here(w);
+    weft__slot_disown(w);
+    weft__idle_slot_give(s, owed);
+}
+
+/* Something waits that a worker which serves one task alone does not look after. Hints. */
+static bool others_need(weft__slot *s) {
+    return weft__others_wait(s) || weft__lane_waits(WEFT_LANE_HIGH) || weft__low_starves() || timer_due(s);
 }
 
 /* The same for a worker that serves one task alone. It keeps its slot only while that one goes on and nobody else waits. */
@@ -305,14 +380,15 @@ static weft__work find_own(weft__worker *w) {
     weft__slot *s = weft__here(w);
     bool given = !s;
     for (;;) {
-        bool others = s && (weft__others_wait(s) || weft__load(&weft__rt.wanting, relaxed)); /* hints */
-        weft__task *t = s && (given || !others) ? weft__pinned_take(w) : NULL;
+        bool others = s && others_need(s), wanted = s && weft__load(&weft__rt.wanting, relaxed); /* a hint */
+        weft__task *t = s && (given || !(others || wanted)) ? weft__pinned_take(w) : NULL;
         if (t) {
             weft__rounds_cut(s); /* see weft__attend */
             return weft__work_task(t);
         }
-        if (others) weft__slot_pass(w);
         if (!w->serves) weft__bind_free(w);
+        bool over = weft__load(&w->leaving, relaxed); /* its own: there are too many of its kind */
+        if (s && (others || wanted || over)) pass(w, others);
         s = weft__idle(w);
         if (!s) return 0;
         given = true;
@@ -322,31 +398,44 @@ static weft__work find_own(weft__worker *w) {
 weft__work weft__find_work(weft__worker *w) {
     if (unlikely(w->own_thread)) return find_own(w);
     weft__slot *s = weft__here(w);
+    bool given = false; /* it has got the slot just now: whatever that was for comes before who wants it */
     for (;;) {
         if (unlikely(weft__load(&w->leaving, relaxed)) && s && !w->pinned && !weft__load(&w->has_inbox, relaxed)) {
             if (w->searching) found(w, s, 0);
-            weft__slot_pass(w);
+            pass(w, false);
             s = NULL;
         }
-        if (!s && !(s = idle(w))) return 0;
-        if (unlikely(weft__load(&weft__rt.wanting, relaxed)) && !(s = weft__slot_yield(w, s))) continue; /* a hint */
+        if (!s) {
+            if (!(s = idle(w))) return 0;
+            given = true;
+        }
+        bool wanted = unlikely(weft__load(&weft__rt.wanting, relaxed)); /* a hint */
+        if (wanted && !given && w->searching) found(w, s, 0);           /* whoever relies on us must not wait until we sleep */
+        if (wanted && !given && !(s = weft__slot_yield(w, s))) continue;
         weft__work k = local(s);
         if (k) return found(w, s, k);
+        if (wanted && given) {
+            given = false;
+            continue;
+        }
         if (weft__load(&weft__polling, relaxed) && look(s, 1)) continue; /* set by whoever opened it, who then wakes somebody */
         if (weft__rt.many) {
             bool young = false;
+            int64_t from = weft__os_now();
             if (run_timers_of_others(s)) continue;
-            if ((k = search(w, s, &young))) return found(w, s, k);
-            if (timer_soon(s)) continue;
+            if ((k = search(w, s, from, &young))) return found(w, s, k);
+            if (timer_soon(s) && await_timer(w, s, from)) continue;
             if (young && !weft__lane_waits(WEFT_LANE_LOW)) {
-                weft__idle_nap(w, NAP_YOUNG);
+                nap(w, 0, NAP_YOUNG);
                 continue;
             }
         }
         if ((k = weft__lane_take(WEFT_LANE_LOW))) return found(w, s, k);
         if (unlikely(weft__fresh_held()) && weft__idle_work_waits(s, 1))
-            weft__idle_nap(w, NAP_HELD);
+            nap(w, 0, NAP_HELD);
         else if (!(s = idle(w)))
             return 0; /* not once more to the list that it has left for good */
+        else
+            given = true;
     }
 }

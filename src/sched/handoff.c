@@ -87,8 +87,8 @@ weft__slot *weft__enter_slow(void) {
 /* The system call is made with in_rt = 1 (against H10), but by a worker that has just been given its slot, and only with a new CPU. */
 void weft__slot_place(weft__slot *s, weft__worker *w) {
     if (w->cpu == s->place.cpu + 1 || w->own_thread) return; /* a bound task's CPU is its own business */
-    w->cpu =
-        weft__thread_bind(s->place.cpu) == 0 ? s->place.cpu + 1 : 0; /* the CPU may have gone: then wherever the kernel likes */
+    w->cpu = weft__thread_bind_for_now(s->place.cpu) == 0 ? s->place.cpu + 1
+                                                          : 0; /* the CPU may have gone: then wherever the kernel likes */
 }
 
 void weft__slot_disown(weft__worker *w) {
@@ -172,7 +172,7 @@ int weft__slots_seize(weft__slot **s, int n) {
 
 int weft__slots_take(weft__slot **s, int n) {
     int taken = weft__slots_seize(s, n);
-    for (int i = 0; i < taken; i++) weft__idle_slot_give(s[i]);
+    for (int i = 0; i < taken; i++) weft__idle_slot_give(s[i], false);
     return taken;
 }
 

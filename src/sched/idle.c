@@ -10,24 +10,23 @@
  *     producer  puts the work on its queue; light barrier; looks at `idle` and `searching`
  * Either the producer sees an idle slot without a searcher, and wakes somebody, or the worker sees the work. test/model/idle.pml.
  *
- * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and
- * doubling to 4 ms (watch.c), to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle
- * it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
- * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too.
- * Once after everything has become idle, or now and then beside others, it looks at the stacks (trim.c).
- * A worker that goes to sleep and knows an earlier timer than the sentry becomes the sentry itself; nobody needs to be woken for it.
- * Timers of a slot whose owner is at work (it has made WEFT_GLOBAL_EVERY rounds lately, so it looks at them itself) are left to it for
- * GRACE (timers.c), and with no slot free the sentry only naps: a million sleepers a second, half of them on a busy slot, had it wake up for
- * every single one, to no avail (35 % of the CPU time).
- * When the last sleeping worker is woken another is started to watch, also when every slot is busy then (watch.c).
+ * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and doubling to 4 ms
+ * (watch.c), to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle and nothing has run
+ * since the last look it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
+ * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too. Once after everything
+ * has become idle, or now and then beside others, it looks at the stacks (trim.c).
+ * A worker that goes to sleep and knows an earlier timer than the sentry becomes the sentry itself; nobody needs to be woken for it. Timers of a slot
+ * whose owner is at work (it has made WEFT_GLOBAL_EVERY rounds lately, so it looks at them itself) are left to it for GRACE (timers.c), and with no
+ * slot free the sentry only naps: a million sleepers a second, half of them on a busy slot, had it wake up for every single one, to no avail (35 % of
+ * the CPU time). When the last sleeping worker is woken another is started to watch, also when every slot is busy then (watch.c).
  *
  * In a program with descriptors (src/poll) one idle worker is the listener: it sleeps in the poller instead of on its futex, and looks after the
- * timers while it does. There is one only while a slot is idle: otherwise there is nobody to run what comes, and the busy ones look themselves.
- * It is seldom the sentry as well: an event would then wake two threads, the listener for the task and another to watch in its place. A
- * listener that goes to work is not replaced at once; the next worker that becomes idle takes its place, or the sentry at its next nap.
- * It stays the listener until it has left the poller itself, so there is never a second one in there, who might take a kick that was meant for
- * the first. Kicks: the listener stores `polls`, then looks at `wake`; who kicks stores `wake`, then looks at `polls` (I7).
- * What becomes ready while nobody listens stays in the poller (B1), and whoever looks next finds it.
+ * timers while it does. There is one only while a slot is idle: otherwise there is nobody to run what comes, and the busy ones look themselves. It is
+ * seldom the sentry as well: an event would then wake two threads, the listener for the task and another to watch in its place. A listener that goes
+ * to work is not replaced at once; the next worker that becomes idle takes its place, or the sentry when its naps have grown. It stays the listener
+ * until it has left the poller itself, so there is never a second one in there, who might take a kick that was meant for the first. Kicks: the
+ * listener stores `polls`, then looks at `wake`; who kicks stores `wake`, then looks at `polls` (I7). What becomes ready while nobody listens stays
+ * in the poller (B1), and whoever looks next finds it.
  *
  * Invariants
  *  I1  `idle` is the number of slots on the idle list; both change under the lock.
@@ -37,7 +36,8 @@
  *  I5  Who wanted to wake somebody and finds nobody stops counting as a searcher under the lock: whoever relied on it made its work
  *      before, and the next worker to publish itself idle, under the same lock, sees it. (Outside the lock a wake-up was lost.)
  *  I6  A worker is not idle while it holds a slot and its inbox has something in it. One that sleeps with something in its inbox `wants` a
- *      slot, and then no slot is on the list.
+ *      slot, and then no slot is on the list. They take turns; where a worker that serves one task alone passes a slot on for tasks and timers
+ *      that it does not look after (`owed_since`), these have a turn as well: an ordinary worker gets it, and runs something before it yields it.
  *  I7  Dekker: a worker that sleeps in the poller has seen no `wake` after it stored `polls`; so who stores `wake` then sees `polls`, and kicks
  *      the poller.
  *
@@ -54,10 +54,11 @@ enum {
     NAP_FIRST = 50 * 1000,     /* ns */
     NAP_MAX = 4 * 1000 * 1000, /* ns */
     QUIET_NAPS = 2,            /* naps after everything has become idle */
+    NAP_LISTENS = 400 * 1000,  /* ns; until its naps are as long, the sentry leaves listening to whoever is about to be idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
-    LOOKS = 16,                /* sleeping workers that are looked at for the one that had a slot last */
-    SPARES = 2,                /* workers that stay although there is no slot for them */
+    LOOKS = 16, /* sleeping workers that are looked at for the one that had a slot last; slots, for one that is idle */
+    SPARES = 2, /* workers that stay although there is no slot for them */
 };
 
 int64_t weft__idle_retire = 5 * WEFT_SECOND;
@@ -75,6 +76,8 @@ static struct {
     bool deep;             /* the sentry does not nap */
     bool starting;         /* a spare worker is on its way; until somebody sleeps */
     uint64_t turn;         /* of those who want a slot */
+    uint64_t picks;        /* of all slots, when the sentry saw them idle last */
+    int last;              /* slot that was chosen by turns */
     int64_t retry;         /* no thread could be started: not again before then */
 } idle;
 
@@ -83,6 +86,7 @@ static struct {
 static void slot_push(weft__slot *s) {
     s->idle_next = idle.slots;
     s->idle = true;
+    s->owed_since = 0;
     idle.slots = s;
     weft__add(&weft__rt.idle, 1, seq_cst); /* I1; pairs with the look in weft__work_made */
 }
@@ -98,6 +102,15 @@ static weft__slot *slot_pop(weft__slot *prefer) {
     weft__sub(&weft__rt.idle, 1, seq_cst); /* I1 */
     weft__fence_after_rmw();               /* before whoever gets it looks at `searching`: pairs with found */
     return s;
+}
+
+/* For what comes from outside and has no slot to go back to, or one that is busy: the idle ones by turns, if one comes soon. */
+static weft__slot *in_turn(void) {
+    for (int i = 0; i < LOOKS; i++) {
+        idle.last = (idle.last + 1) % weft__rt.slots;
+        if (weft__rt.slot[idle.last].idle) return &weft__rt.slot[idle.last];
+    }
+    return NULL;
 }
 
 static void worker_push(weft__worker *w) {
@@ -159,20 +172,21 @@ static weft__worker *worker_pop(weft__slot *s) {
     return w;
 }
 
-/* A worker that waits for a slot for its pinned tasks (I6); NULL: none. */
-static weft__worker *wanting_pop(void) {
+/* A worker that waits for a slot for its pinned tasks (I6), and did so before that turn; NULL: none. */
+static weft__worker *wanting_pop(uint64_t before) {
     if (!weft__load(&weft__rt.wanting, relaxed)) return NULL; /* written under the lock */
     weft__worker *w = NULL;
     for (int i = 0; i < 2; i++)
         for (weft__worker *x = i ? idle.own : idle.workers; x; x = x->idle_next)
-            if (x->wants && (!w || x->wants_since < w->wants_since)) w = x; /* who has waited for longest: they take turns */
-    worker_remove(w);
+            if (x->wants && x->wants_since < (w ? w->wants_since : before))
+                w = x; /* who has waited for longest: they take turns */
+    if (w) worker_remove(w);
     return w;
 }
 
 /* The slot has no owner: to whom it is to be given after the lock is left; NULL: it is on the idle list. */
 static weft__worker *slot_free(weft__slot *s) {
-    weft__worker *w = wanting_pop();
+    weft__worker *w = wanting_pop(UINT64_MAX);
     if (!w) slot_push(s);
     return w;
 }
@@ -244,12 +258,11 @@ typedef struct {
     bool spare;
 } pair;
 
-/* A slot, `prefer` if it is idle, and a worker for it; no worker: one is to be started. No slot: nobody can be woken, and we are no searcher any
- * more. */
-static pair take_pair(weft__slot *prefer) {
+/* A slot, and a worker for it; no worker: one is to be started. No slot: nobody can be woken, and we are no searcher any more. */
+static pair take_pair(bool outside, weft__slot *home) {
     pair p = {0};
     weft__lock_take(&idle.lock);
-    if (idle.workers || may_start()) p.slot = slot_pop(prefer);
+    if (idle.workers || may_start()) p.slot = slot_pop(!outside || (home && home->idle) ? home : in_turn());
     if (p.slot) {
         p.worker = worker_pop(p.slot);
         p.sentry = undeep(p.worker);
@@ -261,10 +274,10 @@ static pair take_pair(weft__slot *prefer) {
     return p;
 }
 
-void weft__wake_one(weft__slot *by, weft__slot *prefer) {
+void weft__wake_one(weft__slot *by, weft__slot *home) {
     int32_t none = 0;
     if (!weft__cas(&weft__rt.searching, &none, 1, seq_cst)) return; /* I4; the searcher will find it */
-    pair p = take_pair(prefer);
+    pair p = take_pair(!by, home);
     if (!p.slot) return;
     if (!p.worker && weft__worker_start(p.slot, true) < 0) {
         not_started(p.slot, true);
@@ -288,11 +301,11 @@ static void kick_sentry(bool for_timer) {
     if (w) weft__worker_kick(w);
 }
 
-void weft__work_injected(weft__slot *prefer) {
+void weft__work_injected(weft__slot *home) {
     atomic_thread_fence(memory_order_seq_cst); /* the work before the look; pairs with the heavy barrier in weft__idle */
     if (weft__load(&weft__rt.searching, relaxed)) return;
     if (weft__load(&weft__rt.idle, relaxed) > 0) {
-        weft__wake_one(NULL, prefer);
+        weft__wake_one(NULL, home);
         return;
     }
     weft__worker *w = weft__load(&weft__rt.napper, acquire); /* workers are never freed while the runtime runs */
@@ -313,11 +326,20 @@ static bool excess(void) {
 
 /* Whether this worker is the listener from now on. Under the lock. */
 static bool become_listener(weft__worker *w) {
-    bool wanted =
-        weft__load(&weft__polling, relaxed) && weft__load(&weft__rt.idle, relaxed); /* who opens the poller kicks the sentry */
-    if (wanted && w->idle_prev && !idle.listener) idle.listener = w;
+    int free = weft__load(&weft__rt.idle, relaxed);
+    bool wanted = free && weft__load(&weft__polling, relaxed); /* who opens it kicks the sentry */
+    bool soon = idle.sentry == w && free < weft__rt.slots && w->nap < NAP_LISTENS && w->nap < weft__watch_nap();
+    if (wanted && w->idle_prev && !idle.listener && !soon) idle.listener = w;
     if (!wanted && idle.listener == w) idle.listener = NULL;
     return idle.listener == w;
+}
+
+/* A worker that serves one task alone, and so does not listen itself, has given up its slot: nobody listens, and the sentry has begun to nap when there was
+ * no slot to listen for. Under the lock. */
+static bool unheard(int64_t now) {
+    int free = weft__load(&weft__rt.idle, relaxed); /* as in become_listener */
+    if (!free || idle.listener || !weft__load(&weft__polling, relaxed)) return false;
+    return free == weft__rt.slots || idle.until > now + NAP_LISTENS; /* else it does not want to yet, and looks again soon */
 }
 
 /* A listener is gone, and with it who looked after the timers of idle slots: the sentry, if it is to look again before it would. Under the
@@ -345,7 +367,9 @@ static int64_t sleep_until(weft__worker *w) {
     if (w->listens) idle.listens_until = timer;
     weft__worker *kick = NULL;
     if (w->own_thread)
-        kick = timer < idle.until ? idle.sentry : NULL; /* the slot it gave up has an earlier timer */
+        kick = timer < idle.until || unheard(now)
+                   ? idle.sentry
+                   : NULL; /* the slot it gave up has an earlier timer, or nobody listens for it */
     else if (w->idle_prev && (!idle.sentry || (timer < idle.until && !w->listens)))
         idle.sentry = w;
     if (idle.sentry != w) {
@@ -362,9 +386,11 @@ static int64_t sleep_until(weft__worker *w) {
         int64_t most = weft__watch_nap();
         w->nap = w->nap == 0 ? NAP_FIRST : 2 * w->nap < most ? 2 * w->nap : most;
         until = now + w->nap;
-    } else if (w->quiet < QUIET_NAPS) {
-        w->quiet++;
-        until = now + NAP_MAX;
+    } else {
+        uint64_t picks = weft__all_picks();
+        w->quiet = picks == idle.picks ? w->quiet + 1 : 0; /* looks since something has run */
+        idle.picks = picks;
+        if (w->quiet < QUIET_NAPS) until = now + NAP_MAX;
     }
     idle.deep = until == INT64_MAX;
     if (timer < until) until = timer > 0 ? timer : 1;
@@ -402,7 +428,8 @@ static weft__slot *take_back(weft__worker *w) {
 static WEFT_COLD void stand_down(weft__worker *w) {
     weft__lock_take(&idle.lock);
     if (w->was_listener) idle.listener = NULL;
-    weft__worker *next = w->was_sentry ? relieve() : timers_unwatched();
+    weft__worker *next = w->was_sentry ? relieve() : NULL;
+    if (!next && w->was_listener) next = timers_unwatched();
     weft__lock_leave(&idle.lock);
     w->was_sentry = w->was_listener = false;
     if (next) weft__worker_kick(next);
@@ -417,15 +444,6 @@ static weft__slot *take_given(weft__worker *w) {
     weft__slot_own(s, w);
     if (w->was_sentry || w->was_listener) stand_down(w); /* written under the lock before it was given */
     return s;
-}
-
-/* Something a computing owner keeps from others: see the essay. */
-static bool neglected(void) {
-    if (weft__idle_earliest() <= weft__clock_now()) return true;
-    if (weft__idle_work_waits(NULL, 1)) return true; /* what is too young is left where it is */
-    for (int i = 0; i < weft__rt.slots; i++)
-        if (weft__load(&weft__rt.slot[i].next, relaxed)) return true; /* a hint */
-    return false;
 }
 
 /* Stacks that are due are looked at. True: work has come meanwhile, and maybe nobody was woken for it (T2 in trim.c). */
@@ -487,17 +505,11 @@ static weft__slot *sleep_until_given(weft__worker *w) {
         if (until && weft__poll_overdue(weft__os_now(), NAP_MAX))
             weft__poll_now(NULL, WEFT_LOOKS); /* every slot is busy, and none of them looks */
         if (!until || weft__load(&w->given, relaxed)) continue;
-        if (neglected() && (s = take_back(w))) return s;
+        if (weft__idle_neglected() && (s = take_back(w))) return s;
         if (weft__load(&w->given, relaxed)) continue;
         if (tidied(w) && (s = take_back(w))) return s; /* also with no slot to be had: it is due until it is done */
     }
     return s;
-}
-
-static void stop_searching(weft__worker *w) {
-    if (!w->searching) return;
-    w->searching = false;
-    weft__sub(&weft__rt.searching, 1, seq_cst); /* I4; before the second look */
 }
 
 weft__slot *weft__idle(weft__worker *w) {
@@ -518,7 +530,7 @@ weft__slot *weft__idle(weft__worker *w) {
     if (w->inbox) want(w, true);
     if ((s = w->wants ? slot_pop(w->last) : NULL)) worker_remove(w);
     bool alone = weft__load(&weft__rt.idle, relaxed) == weft__rt.slots; /* written under the lock */
-    stop_searching(w); /* likewise, as I5: who gets a slot after us must not rely on us behind a light barrier */
+    weft__stop_searching(w); /* likewise, as I5: who gets a slot after us must not rely on us behind a light barrier */
     weft__lock_leave(&idle.lock);
     if (heir) give(heir, mine, false);
     if (s) {
@@ -535,17 +547,6 @@ weft__slot *weft__idle(weft__worker *w) {
         }
     }
     return sleep_until_given(w);
-}
-
-void weft__idle_nap(weft__worker *w, int64_t ns) {
-    int64_t until = weft__os_now() + ns, timer = weft__wheel_next(&weft__here(w)->wheel);
-    stop_searching(w);
-    if (!weft__clock_is_fake() && timer < until) until = timer > 0 ? timer : 1;
-    weft__store(&weft__rt.napper, w, release); /* pairs with weft__work_injected; the nap bounds what it misses */
-    weft__futex_wait(&w->wake, 0, until);
-    weft__worker *me = w;
-    (void)weft__cas(&weft__rt.napper, &me, NULL, relaxed);
-    weft__store(&w->wake, 0, relaxed);
 }
 
 /* ---- slots that change hands ---- */
@@ -574,10 +575,12 @@ void weft__idle_return(weft__slot *s) {
     weft__heavy_barrier(); /* T2; pairs with the light barrier in weft__work_made */
 }
 
-void weft__idle_slot_give(weft__slot *s) {
+void weft__idle_slot_give(weft__slot *s, bool owed) {
     weft__worker *me = weft__self();
     weft__lock_take(&idle.lock);
-    weft__worker *w = wanting_pop();
+    if (owed && !s->owed_since) s->owed_since = ++idle.turn;
+    weft__worker *w = wanting_pop(s->owed_since ? s->owed_since : UINT64_MAX);
+    if (!w) s->owed_since = 0;
     /* The sentry, which is awake, where others may be long in coming; else one of these, so that the next look comes soon. */
     if (!w && me->idle_prev && weft__load(&weft__rt.strays, relaxed)) worker_remove(w = me);
     if (!w) w = worker_pop(s);
@@ -591,12 +594,6 @@ void weft__idle_slot_give(weft__slot *s) {
         not_started(s, false);
     if (sentry) weft__worker_kick(sentry);
     if (spare) start_spare();
-}
-
-void weft__slot_pass(weft__worker *w) {
-    weft__slot *s = weft__here(w);
-    weft__slot_disown(w);
-    weft__idle_slot_give(s);
 }
 
 /* ---- pinned tasks ---- */
@@ -648,8 +645,9 @@ weft__slot *weft__slot_yield(weft__worker *w, weft__slot *s) {
     weft__lock_take(&idle.lock);
     /* One with pinned tasks of its own has its rounds first, and so has the heir. */
     bool mine = weft__load(&w->has_inbox, relaxed) && !weft__rounds_over(s); /* under the lock */
-    weft__worker *heir = mine ? NULL : wanting_pop();
+    weft__worker *heir = mine ? NULL : wanting_pop(UINT64_MAX);
     if (heir) {
+        s->owed_since = 0; /* they have had their rounds */
         weft__rounds_begin(s);
         weft__slot_disown(w);
     }
@@ -670,7 +668,7 @@ void weft__idle_kick(void) {
 static void clear(void) {
     idle.slots = NULL;
     idle.workers = idle.own = idle.sentry = idle.listener = NULL;
-    idle.sleeping = 0;
+    idle.sleeping = idle.last = 0;
     idle.until = idle.retry = 0;
     idle.deep = idle.starting = false;
     weft__store(&weft__rt.idle, 0, relaxed); /* no worker is there */
@@ -693,8 +691,4 @@ void weft__idle_open(void) {
 void weft__idle_forget(void) {
     clear();
     weft__lock_leave(&idle.lock);
-}
-
-bool weft__idle_all(void) {
-    return weft__load(&weft__rt.idle, seq_cst) == weft__rt.slots && !weft__idle_work_waits(NULL, 1); /* for tests */
 }

@@ -5,14 +5,20 @@
 
 #include "sched/sched.h"
 
-/* Wakes a worker for an idle slot, if there is one and nobody searches already. `s`: the caller's, NULL outside; `prefer`: for that slot, if it
- * is idle, by the worker that had it last; NULL: for any. */
-WEFT_COLD void weft__wake_one(weft__slot *s, weft__slot *prefer);
+/* Wakes a worker for an idle slot, if there is one and nobody searches already. `s`: the caller's; then it is the slot that became idle last.
+ * NULL, from outside: `home`, if that is idle, by the worker that had it last; else, or NULL, one of them by turns. */
+WEFT_COLD void weft__wake_one(weft__slot *s, weft__slot *home);
 
 /* After making work that another slot could do: is there somebody to be woken for it? */
 WEFT_INLINE bool weft__wake_wanted(void) {
     if (!weft__rt.many) return false;
     weft__light_barrier(); /* the work before the look at `idle`; pairs with the heavy barrier in weft__idle */
+    return unlikely(weft__load(&weft__rt.idle, relaxed) > 0) && weft__load(&weft__rt.searching, relaxed) == 0;
+}
+/* The same behind weft__enter_fast, without looking whether barriers are fences (then it would have failed, handoff.h) or there is one slot only
+ * (that is ours, and not idle). */
+WEFT_INLINE bool weft__wake_wanted_fast(void) {
+    weft__compiler_barrier(); /* as the light barrier above */
     return unlikely(weft__load(&weft__rt.idle, relaxed) > 0) && weft__load(&weft__rt.searching, relaxed) == 0;
 }
 WEFT_INLINE void weft__work_made(weft__slot *s) {
@@ -27,8 +33,14 @@ WEFT_INLINE void weft__foreign_leave(void) {
     weft__sub(&weft__rt.foreign_inside, 1, release); /* pairs with the acquire in weft_stop */
 }
 
-/* After making work from outside any slot: somebody must look at the global queues soon, with the slot `prefer` if that is idle. */
-void weft__work_injected(weft__slot *prefer);
+/* After making work from outside any slot: somebody must look at the global queues soon, with the slot `home` if that is idle. */
+void weft__work_injected(weft__slot *home);
+
+WEFT_INLINE void weft__stop_searching(weft__worker *w) {
+    if (!w->searching) return;
+    w->searching = false;
+    weft__sub(&weft__rt.searching, 1, seq_cst); /* I4; before the second look */
+}
 
 /* Before the second look at all queues; pairs with the light barrier in weft__work_made. `alone`: nobody else has a slot, and nobody makes work behind such a
  * barrier; whoever gets a slot from now on has the idle lock after us. A fence will do then, and pairs with that in weft__work_injected. (A heavy barrier
@@ -46,6 +58,8 @@ weft__slot *weft__idle(weft__worker *w);
 /* There is work that somebody other than `s` (NULL: anybody) could take: in a global queue, in a ring, or at least `fresh` tasks in
  * a deque. A hint. */
 bool weft__idle_work_waits(weft__slot *s, int fresh);
+/* Something a computing owner keeps from others: see the essay in idle.c. */
+bool weft__idle_neglected(void);
 /* When others than the slot's owner are to look after its timers: at the moment of the first, or some time later if the owner is at
  * work and likely to do it. INT64_MAX: it has none. */
 int64_t weft__idle_timer(weft__slot *v);
@@ -53,18 +67,15 @@ int64_t weft__idle_timer(weft__slot *v);
 int64_t weft__idle_earliest(void);
 /* Begins to count the owners' rounds anew, now and then. Under the idle lock. */
 void weft__idle_watch_owners(int64_t now);
-/* A short sleep with the slot kept, while the only work around is too young to take, or held back. */
-void weft__idle_nap(weft__worker *w, int64_t ns);
 /* A slot that nobody holds, `prefer` if possible; NULL: none. For a worker that lost its own. */
 weft__slot *weft__idle_slot_take(weft__slot *prefer);
 /* Takes an idle slot for a short time, to look at what is its owner's; false: it is not idle. Its return is followed by a look for work
  * (T2 in trim.c), which the caller acts on. By a worker without a slot. */
 bool weft__idle_borrow(weft__slot *s);
 void weft__idle_return(weft__slot *s);
-/* A slot that was taken away: to the calling worker, if it is idle, to another, to a new one, or to the idle list. */
-void weft__idle_slot_give(weft__slot *s);
-/* The worker, on its own stack, gives its slot to another, as above. */
-void weft__slot_pass(weft__worker *w);
+/* A slot that was taken away: to a worker that wants it, to the calling one, if it is idle, to another, to a new one, or to the idle list. `owed`:
+ * tasks and timers wait that the last owner did not look after; they wait for no worker that wants the slot later than they. */
+void weft__idle_slot_give(weft__slot *s, bool owed);
 /* If nobody sleeps, a worker is started to watch: the only one has gone for good, or none could be started for a while. `now`: it is tried even
  * if the last attempt failed a moment ago. */
 void weft__idle_mend(bool now);

@@ -31,9 +31,9 @@ bool weft__low_starves(void) {
 
 /* ---- making ready ---- */
 
-static void announce(weft__slot *s, int lane) {
+static void announce(weft__slot *s, int lane, weft__slot *home) {
     if (!s) {
-        weft__work_injected(NULL);
+        weft__work_injected(home);
         return;
     }
     if (lane == WEFT_LANE_HIGH) weft__attend_soon(s, 1);
@@ -46,13 +46,14 @@ void weft__special_ready(weft__slot *s, weft__task *t) {
         return;
     }
     int lane = t->lane;
+    weft__slot *home = s ? NULL : weft__since_where(weft__load(&t->b.since, relaxed)); /* written before it parked */
     weft__inject_push_task(&lane_of(lane)->started, t);
-    announce(s, lane);
+    announce(s, lane, home);
 }
 
 void weft__lane_spawn(weft__slot *s, weft__fresh *f, int lane) {
     weft__inject_push_fresh(&lane_of(lane)->fresh, f);
-    announce(s, lane);
+    announce(s, lane, NULL);
 }
 
 /* ---- the others' share ---- */

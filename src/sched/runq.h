@@ -89,7 +89,8 @@ WEFT_INLINE weft__fresh *weft__deque_take(weft__slot *s) {
     bottom--;
     weft__fresh *f = weft__load(&s->deque[bottom % WEFT_DEQUE], relaxed);
     if (!f) __builtin_unreachable(); /* spares the callers a look */
-    if (!weft__rt.many) {
+    /* likely: with several slots the exchange takes so long that a jump to it costs nothing */
+    if (likely(!weft__rt.many)) {
         weft__store(&s->bottom, bottom, relaxed); /* R4 */
         return f;
     }

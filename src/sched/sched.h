@@ -42,20 +42,26 @@ enum {
 
 #define WEFT_SLICE_MOST (INT64_C(365) * 86400 * WEFT_SECOND) /* as good as for ever, and 64 of them are a number */
 
-/* What a task needs; one word, so that it is written at once. */
+/* What a task needs. */
 typedef union weft__shape {
     struct {
-        uint8_t size_class; /* of its stack */
-        uint8_t extra;      /* 1: it has one; of a child that runs inside: how often it has pinned itself */
-        uint8_t args;       /* bytes of copied arguments */
-        uint8_t linked;     /* what its block begins with: WEFT_LINK_NONE, or NEEDLESS in the root */
+        union {
+            struct {
+                uint8_t size_class; /* of its stack */
+                uint8_t extra;  /* 1: it has one; WEFT_ASK_SITE; of a child that runs inside: how often it has pinned itself */
+                uint8_t args;   /* bytes of copied arguments */
+                uint8_t linked; /* what its block begins with: WEFT_LINK_NONE, or NEEDLESS in the root */
+            };
+            uint16_t inside; /* size_class and extra: at most its opener's class, if it may run inside it */
+            uint32_t needs;  /* all of them */
+        };
         uint32_t epoch; /* its scope was not cancelled up to this one (the low half; it would take 2^32 cancellations while the
-                               task waits to be started to be mistaken); 0 = not known */
+                           task waits to be started to be mistaken); 0 = not known */
     };
-    uint16_t inside; /* size_class and extra: at most its opener's class, if it may run inside it */
-    uint64_t word;
+    uint64_t all; /* so that it is written at once */
 } weft__shape;
-#define WEFT_SHAPE_ODD UINT64_C(0xffff00) /* of word: it has an extra, or copied arguments */
+#define WEFT_SHAPE_ODD UINT32_C(0xffff00) /* of needs: it has an extra, or copied arguments */
+#define WEFT_ASK_SITE 0x80                /* of extra: spawned while some site's tasks bind; its own may be one (site.c) */
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "weft__shape.inside compares size_class with `extra` above it"
 #endif
@@ -94,7 +100,10 @@ struct weft__task {
     _Atomic uint32_t blocks; /* weft_block_enter without weft_block_exit; its own, and read by the watch as a hint */
     weft__worker *pinned_to;
     weft__worker *bound; /* weft_bind: its own thread, which is pinned_to too; NULL: it has none */
-    uint32_t binds;      /* weft_bind without weft_unbind */
+    uint32_t binds;      /* weft_bind without weft_unbind; 0 and bound: it started so because others of its site did (site.c) */
+    bool guessed;        /* its site is remembered, and it has not called weft_bind yet */
+    weft_fn *meant;      /* guessed: what it is to run, and with what */
+    void *meant_arg;
     char *inside_limit;  /* of the stack: with the stack pointer above it, children may run inside */
     uint32_t size_class; /* of the stack */
     uint32_t again;      /* the stack's: the class that the next task on it may have */
@@ -166,6 +175,8 @@ struct weft__slot {
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */
     bool idle;                     /* on the idle list; under the idle lock */
+    uint64_t
+        owed_since; /* the turn since when tasks and timers wait for it that only ordinary workers run; 0: none; under the idle lock */
 
     WEFT_ALIGNED _Atomic(weft__task *) next;
     WEFT_ALIGNED _Atomic uint32_t head; /* ring: advanced by owner and thieves */
@@ -186,24 +197,26 @@ struct weft__worker {
     void *sp; /* its own stack, while it runs a task */
     void *fake;
     weft__bounds bounds;
-    int *errno_at;            /* of this thread */
-    weft__eh *eh;             /* likewise; NULL: no C++ */
-    weft__work pending;       /* to be started from its own stack */
-    bool searching;           /* counted in weft__rt.searching */
-    bool in_vain;             /* a search would have found nothing, or found nothing: the next one is left out; its own */
-    int64_t given_at;         /* when it was given its slot, 0: it was not; whoever gives it, before `given` */
-    int64_t nap;              /* next nap, nanoseconds; doubles while nothing is found */
-    weft__slot *last;         /* where it ran last; a hint */
-    _Atomic int tid;          /* the kernel's number; fixed once it runs */
-    bool own_thread;          /* serves one task alone (bind.c); fixed */
-    bool attached;            /* somebody else's thread (worker.c); fixed */
-    int pinned;               /* tasks that are pinned to it; its own */
-    weft__worker *bound_next; /* own_thread: that list; under its lock */
-    bool unused;              /* own_thread: on bind.c's list; under its lock */
-    weft__task *serves;       /* own_thread: which; NULL: none; its own; while nobody runs there, under bind.c's lock */
-    _Atomic bool leaving;     /* attached: it is to be released; any thread */
-    _Atomic bool stray;       /* it lost its slot computing; whoever takes the slot, then its own */
-    int cpu;                  /* that it is bound to, + 1; 0: none */
+    int *errno_at;             /* of this thread */
+    weft__eh *eh;              /* likewise; NULL: no C++ */
+    weft__work pending;        /* to be started from its own stack */
+    bool searching;            /* counted in weft__rt.searching */
+    bool in_vain;              /* a search would have found nothing, or found nothing: the next one is left out; its own */
+    int64_t given_at;          /* when it was given its slot, 0: it was not; whoever gives it, before `given` */
+    int64_t looked, looked_at; /* how long it has looked for work in vain lately, ns, and until when (find.c); its own */
+    int64_t nap;               /* next nap, nanoseconds; doubles while nothing is found */
+    weft__slot *last;          /* where it ran last; a hint */
+    _Atomic int tid;           /* the kernel's number; fixed once it runs */
+    bool own_thread;           /* serves one task alone (bind.c); fixed */
+    bool attached;             /* somebody else's thread (worker.c); fixed */
+    int pinned;                /* tasks that are pinned to it; its own */
+    weft__worker *bound_next;  /* own_thread: that list; under its lock */
+    bool unused;               /* own_thread: on bind.c's list; under its lock */
+    bool counted;              /* own_thread: its task has called weft_bind; under bind.c's lock */
+    weft__task *serves;        /* own_thread: which; NULL: none; its own; while nobody runs there, under bind.c's lock */
+    _Atomic bool leaving;      /* attached: it is to be released; any thread. own_thread: there are too many; its own */
+    _Atomic bool stray;        /* it lost its slot computing; whoever takes the slot, then its own */
+    int cpu;                   /* that it is bound to, + 1; 0: none */
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */
@@ -218,7 +231,7 @@ struct weft__worker {
     uint64_t wants_since;                 /* whose turn it is; under the idle lock */
     int64_t retires;                      /* it ends then, unless it is of use before; its own */
     bool was_sentry, was_listener;        /* when it was taken off the list; under the idle lock, then its own */
-    int quiet;                            /* naps since everything is idle; under the idle lock */
+    int quiet;                            /* looks of the sentry since something has run; under the idle lock */
     pthread_t thread;
     int id;
 };
@@ -253,17 +266,19 @@ struct weft__rt {
     uint64_t id_step;    /* slots + 1 */
     uint64_t generation; /* of the runtime: 1, 2, … */
     bool many;           /* more than one slot: somebody may steal */
-    weft__shape plain;   /* of a task without wishes; its class may be WEFT_STACK_ASK */
-    bool places;         /* slots have CPUs: WEFT_PIN_WORKERS */
-    bool nodes;          /* and they are of more than one NUMA node */
-    bool ring_turns;     /* one slot and no C++: weft_yield may take its short way */
-    bool cxx;            /* the program has a C++ run-time library */
-    bool odd_switch;     /* that, or weft__park_hook is set */
-    bool panic_abort;    /* the configuration, as the next three */
+    _Atomic uint32_t
+        plain;        /* weft__shape.needs of a task without wishes: its class, or WEFT_STACK_ASK; WEFT_ASK_SITE is site.c's */
+    bool places;      /* slots have CPUs: WEFT_PIN_WORKERS */
+    bool nodes;       /* and they are of more than one NUMA node */
+    bool ring_turns;  /* one slot and no C++: weft_yield may take its short way */
+    bool cxx;         /* the program has a C++ run-time library */
+    bool odd_switch;  /* that, or weft__park_hook is set */
+    bool panic_abort; /* the configuration, as the next three */
     void (*on_panic)(const struct weft_panic_info *info, void *arg);
     void (*on_task_error)(uint64_t id, const char *name, int result, void *arg);
     void *hook_arg;
-    int default_class; /* the configured one */
+    int default_class;       /* the configured one */
+    _Atomic(weft_fn *) main; /* weft_run's; NULL: none */
     int max_threads, block_threads_max, bound_threads_max;
     int64_t search, slice, block_idle;
     bool report_stacks;     /* at the end */
@@ -280,7 +295,7 @@ struct weft__rt {
     WEFT_ALIGNED _Atomic uint32_t drained; /* futex: changes whenever a root task ends while draining */
     _Atomic uint64_t foreign_id, foreign_spawned, foreign_done;
     _Atomic uint32_t foreign_inside; /* plain threads that touch slots or workers at this moment */
-    _Atomic uint64_t takeovers, handoffs, binds, foreign_wakes;
+    _Atomic uint64_t takeovers, handoffs, binds, binds_ahead, foreign_wakes;
     _Atomic int32_t strays; /* workers that compute without a slot */
     _Atomic int64_t hold;   /* until then no fresh task is taken from the global queue, or stolen; 0 = none */
     WEFT_ALIGNED weft__inject started, fresh;
@@ -305,6 +320,13 @@ WEFT_INLINE weft__slot *weft__since_where(int64_t since) {
     return index < weft__rt.slots ? &weft__rt.slot[index] : NULL;
 }
 
+/* It changes when something runs. A hint. */
+WEFT_INLINE uint64_t weft__all_picks(void) {
+    uint64_t sum = 0;
+    for (int i = 0; i < weft__rt.slots; i++) sum += weft__load(&weft__rt.slot[i].picks, relaxed);
+    return sum;
+}
+
 /* ---- who am I (self.c) ----
  *
  * The one place that reads a thread-local variable. Compilers keep the address of a thread-local across a call that moves the
@@ -317,7 +339,9 @@ extern weft__worker weft__orphan;
 
 WEFT_INLINE weft__worker *weft__self(void) {
     weft__worker *w;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && (defined(__PIE__) || !defined(__PIC__)) /* the archive: part of the program itself */
+    __asm__ volatile("movq %%fs:weft__self_worker@tpoff, %0" : "=r"(w));
+#elif defined(__x86_64__)
     __asm__ volatile("movq weft__self_worker@gottpoff(%%rip), %0\n\tmovq %%fs:(%0), %0" : "=r"(w));
 #elif defined(__aarch64__)
     uintptr_t offset;

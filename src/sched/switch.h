@@ -91,6 +91,7 @@ WEFT_INLINE void weft__run_post(weft__worker *w) {
 
 /* Where to go for the task t, NULL: the worker's own stack; and what the sanitizers want to know of it. Sets w->cur. */
 WEFT_INLINE void *weft__destination(weft__worker *w, weft__task *t, weft__bounds *bounds) {
+    weft__check(!t || !w->own_thread || t->bound == w, "D3: only its task on a bound thread");
     weft__set_cur(w, t);
     *bounds = t ? weft__san_stack(t->stack) : w->bounds;
     return t ? t->sp : w->sp;

@@ -3,14 +3,15 @@
  *
  * Only the sentry looks, since it has nothing else to do, and only if something has run since the last pass; so an idle process is
  * looked at once, some time (100 ms) after its last task has run, and then sleeps. While slots are busy, passes are at least as far
- * apart, and 100 times as long as the last one took of the CPU: one percent of it at most, however many stacks there are.
+ * apart, and 100 times as long as the last one took of the CPU; and one that takes long goes on in pieces, likewise: one percent of it at
+ * most, however many stacks there are.
  *
  * A pass goes over
  *  - the caches of idle slots, which it borrows: the stacks at the front, as many as came back since the last pass;
  *  - the magazines of the pool that have come since;
  *  - every stack with a task that began to wait since the last pass. The task is held (weft__hold) while memory goes. One that waits
  *    for its children cannot be held, and keeps its memory.
- * The worker stops in the middle when it is wanted, and goes on another time; and it lets others have its CPU now and then. (Measured with 10,000
+ * The worker stops in the middle when it is wanted, or a timer is due, and goes on another time; and it lets others have its CPU now and then. (Measured with 10,000
  * connections on one CPU, at a real-time priority: a pass took 8 ms, and that was the 99th percentile of the answers; 0.3 ms since.)
  *
  *  T1  A task's time of waiting is its slot's clock, which may be late. Whatever begins to wait later has a time that is not before the
@@ -37,8 +38,8 @@ static struct {
     int64_t due;     /* 0 = not set */
     int64_t earliest;
     bool running;
-    int64_t spent;             /* on this pass */
-    int64_t others;            /* when they may have the CPU */
+    int64_t others, piece;     /* when they may have the CPU; when a piece is over */
+    int64_t timer;             /* the first one, to be looked after by us: all others may be asleep */
     int64_t since, next_since; /* T1 */
     int slot;                  /* the next one to borrow */
     weft__stack_walk walk;
@@ -48,17 +49,12 @@ void weft__trim_open(void) {
     memset(&trim, 0, sizeof trim);
 }
 
-static uint64_t all_picks(void) {
-    uint64_t sum = 0;
-    for (int i = 0; i < weft__rt.slots; i++) sum += weft__load(&weft__rt.slot[i].picks, relaxed); /* a hint */
-    return sum;
-}
-
 int64_t weft__trim_due(int64_t now) {
     int64_t due = INT64_MAX;
     if (weft__stack_measuring || !weft__lock_take_once(&trim.lock)) return due;
-    if (trim.running || all_picks() != trim.picks) {
-        if (!trim.due) trim.due = now + weft__trim_later > trim.earliest ? now + weft__trim_later : trim.earliest;
+    if (trim.running || weft__all_picks() != trim.picks) {
+        int64_t later = trim.running ? now : now + weft__trim_later;
+        if (!trim.due) trim.due = later > trim.earliest ? later : trim.earliest;
         due = trim.due;
     }
     weft__lock_leave(&trim.lock);
@@ -69,8 +65,7 @@ int64_t weft__trim_due(int64_t now) {
 
 static void begin(void) {
     trim.running = true;
-    trim.spent = 0;
-    trim.picks = all_picks();
+    trim.picks = weft__all_picks();
     trim.since = trim.next_since;
     trim.next_since = weft__since_when(weft__clock_now()); /* as slots note it */
     for (int i = 0; i < weft__rt.slots; i++) {
@@ -81,15 +76,29 @@ static void begin(void) {
     trim.walk = (weft__stack_walk){0};
 }
 
+/* The first of those that we have to look after: not without a slot to run it. Whoever starts an earlier one watches itself, or wakes us. */
+static void look_at_timers(int64_t now) {
+    trim.timer = weft__load(&weft__rt.idle, relaxed) ? weft__idle_earliest() : INT64_MAX; /* a hint */
+    trim.others = now + AT_ONCE;
+}
+
+/* By somebody else, or a timer is due. */
 static bool wanted(void *worker) {
     weft__worker *w = worker;
     int64_t now = weft__os_now();
     if (now >= trim.others) {
         weft__give_cpu();
-        trim.others = now + AT_ONCE;
+        look_at_timers(now);
     }
+    if (trim.timer != INT64_MAX && trim.timer <= weft__clock_now()) return true;
     return weft__load(&w->wake, relaxed) || weft__load(&w->given, relaxed) ||
            weft__load(&weft__rt.stopping, relaxed); /* hints */
+}
+
+/* Or this was a piece, beside busy slots. Not for the cache of a slot, which would be begun anew each time. */
+static bool enough(void *worker) {
+    bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots; /* a hint */
+    return (busy && weft__trim_later && weft__os_now() >= trim.piece) || wanted(worker);
 }
 
 static bool trim_caches(weft__worker *w) {
@@ -124,7 +133,7 @@ static void trim_task(weft__stack *st) {
 
 static bool trim_tasks(weft__worker *w) {
     weft__stack *st;
-    while (!wanted(w)) {
+    while (!enough(w)) {
         if (!(st = weft__stack_next(&trim.walk))) return true;
         trim_task(st);
     }
@@ -136,12 +145,14 @@ void weft__trim(weft__worker *w, int64_t now) {
     if (trim.due && trim.due <= now) {
         if (!trim.running) begin();
         int64_t before = weft__os_thread_time(); /* not the clock: it may have been somebody else's turn */
-        trim.others = now + AT_ONCE;
-        bool done = trim_caches(w) && weft__stack_pool_trim(wanted, w) && trim_tasks(w);
-        trim.spent += weft__os_thread_time() - before;
+        trim.piece = now + AT_ONCE;
+        look_at_timers(now);
+        bool done = trim_caches(w) && weft__stack_pool_trim(enough, w) && trim_tasks(w);
+        int64_t spent = weft__os_thread_time() - before;
         trim.running = !done;
         trim.due = 0;
-        trim.earliest = weft__os_now() + (done && weft__trim_later ? COST * trim.spent : 0);
+        int64_t pause = COST * spent > AT_ONCE ? COST * spent : AT_ONCE;
+        trim.earliest = weft__os_now() + (weft__trim_later ? pause : 0);
     }
     weft__lock_leave(&trim.lock);
 }

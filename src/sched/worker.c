@@ -54,6 +54,7 @@ static WEFT_NO_TSAN void run(weft__worker *w, weft__work k) {
         weft__san_leave(&w->fake, weft__san_stack(st));
         weft__ctx_start(&w->sp, st->high);
     } else {
+        weft__check(!w->own_thread || weft__as_task(k)->bound == w, "D3: only its task there");
         weft__set_cur(w, weft__as_task(k));
         weft__san_leave(&w->fake, weft__san_stack(weft__cur(w)->stack));
         weft__ctx_swap(&w->sp, weft__cur(w)->sp);
@@ -75,6 +76,7 @@ static void serve(weft__worker *w) {
         run(w, k);
     }
     weft__stack_thread_close();
+    weft__thread_unbind(); /* it may be somebody else's thread */
     weft__self_worker = &weft__nobody;
 }
 
@@ -93,18 +95,25 @@ static void clear(weft__worker *w) {
     w->nap = w->retires = 0;
     w->last = NULL;
     w->cpu = w->pinned = w->quiet = 0;
-    w->own_thread = w->attached = w->unused = w->searching = w->in_vain = w->was_sentry = w->was_listener = false;
+    w->own_thread = w->attached = w->unused = w->counted = w->searching = w->in_vain = w->was_sentry = w->was_listener = false;
     w->serves = NULL;
 }
 
-/* A retired one's memory, or new; NULL: none. Without the lock: at a thread's end functions of the user's may be called, and want it. */
+/* A retired one whose thread has ended; NULL: none. Nobody waits for the others: at a thread's end functions of the user's are called, which may
+ * take long, or wait for us. Under the lock. */
+static weft__worker *reusable(void) {
+    weft__worker **at = &workers.retired, *w;
+    while ((w = *at) && !w->attached && pthread_tryjoin_np(w->thread, NULL) != 0) at = &w->all_next;
+    if (w) *at = w->all_next;
+    return w;
+}
+
+/* A retired one's memory, or new; NULL: none. */
 static weft__worker *obtain(void) {
     weft__lock_take(&workers.lock);
-    weft__worker *w = workers.retired;
-    if (w) workers.retired = w->all_next;
+    weft__worker *w = reusable();
     weft__lock_leave(&workers.lock);
     if (!w) return weft__calloc(1, sizeof *w);
-    if (!w->attached) pthread_join(w->thread, NULL); /* it has left the list, and is on its way out */
     clear(w);
     return w;
 }

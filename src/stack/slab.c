@@ -40,7 +40,7 @@
 #include "base/lock.h"
 #include "os/os.h"
 
-#ifdef WEFT_STACK_ASAN
+#ifdef WEFT_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
 #if defined(WEFT_VALGRIND) && __has_include(<valgrind/valgrind.h>)
@@ -335,7 +335,7 @@ void weft__stack_info_get(weft__stack_info *out) {
 }
 
 void weft__stack_unpoison(weft__stack *s) {
-#ifdef WEFT_STACK_ASAN
+#ifdef WEFT_ASAN
     __asan_unpoison_memory_region(s->low, (size_t)(s->high - s->low));
 #else
     (void)s;
@@ -368,7 +368,7 @@ static void forget(weft__stack *s, void *arg) {
 
 /* True if somebody outside keeps something per stack. Otherwise the walk would only fetch a cold line of each. */
 static bool must_forget(void) {
-#ifdef WEFT_STACK_ASAN
+#ifdef WEFT_ASAN
     return true;
 #else
     return weft__stack_fiber_drop || RUNNING_ON_VALGRIND;

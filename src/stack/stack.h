@@ -19,14 +19,6 @@
 
 #define WEFT_STACK_CANARY 64 /* bytes above the guard page that are watched where guards do not work */
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WEFT_STACK_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEFT_STACK_ASAN 1
-#endif
-#endif
-
 typedef struct weft__stack_slab weft__stack_slab;
 typedef struct weft__stack weft__stack;
 struct weft__stack {
@@ -106,7 +98,7 @@ WEFT_INLINE weft__stack *weft__stack_get(weft__stack_cache *c, int cls) {
     weft__stack *s = c->free[cls];
     c->free[cls] = s->next;
     c->count[cls]--;
-#ifdef WEFT_STACK_ASAN
+#ifdef WEFT_ASAN
     weft__stack_unpoison(s);
 #endif
     return s;

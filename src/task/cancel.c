@@ -61,7 +61,8 @@ static bool unlisted(const weft__scope *s) {
     return s->parent != &weft__root && !weft__load(&s->listed, acquire); /* pairs with the release in weft__scope_list */
 }
 
-enum { PATH = 64 }; /* scopes remembered on the way up: half a kilobyte of stack */
+enum { PATH = 64 };       /* scopes remembered on the way up: half a kilobyte of stack */
+enum { CROWD_SHARE = 4 }; /* stacks that are looked at for each of a crowd, at most, when it becomes one */
 
 /* The scope and those around it, outermost first, PATH at a time. */
 static void list_path(weft__scope *s) {
@@ -90,12 +91,27 @@ static void list_up(weft__scope *s) {
     while (marks) list_path(mark[--marks]);
 }
 
+uint32_t weft__cancel_crowd = 1024;
+
+/* So many wait in a scope that going through all stacks takes no longer than a few times as long as through their list. */
+static bool is_crowd(uint32_t n) {
+    weft__stack_info info;
+    if (n % weft__cancel_crowd) return false;
+    weft__stack_info_get(&info);
+    return info.stacks <= CROWD_SHARE * (uint64_t)n;
+}
+
 void weft__block_link(weft__block *b) {
     weft__scope *home = b->home;
     weft__task *t = weft__container(b, weft__task, b);
     if (t->timer_call) weft__timer_must_not_wait(t, "an operation that parks"); /* timer.c sends all first waits here */
+    if (weft__load(&home->crowded, acquire)) {                                  /* S6; pairs with the release below */
+        b->linked = WEFT_LINK_NEEDLESS;
+        return;
+    }
     list_up(home);
     weft__lock_take(&home->lock);
+    if (is_crowd(++home->count)) weft__store(&home->crowded, true, release); /* S6 */
     weft__block *first = home->blocks;
     weft__store(&b->prev, NULL, relaxed); /* all four under home's lock */
     weft__store(&b->next, first, relaxed);
@@ -114,18 +130,54 @@ void weft__block_unlink(weft__block *b) {
         weft__store(&prev->next, next, relaxed);
     else
         home->blocks = next;
+    home->count--;
     weft__lock_leave(&home->lock);
 }
 
 /* ---- telling them ---- */
 
+enum { CROWDS = 64 }; /* that are looked for at once: half a kilobyte of stack */
+
+/* Scopes whose lists do not have everybody (S6), found on a walk. Only their addresses: they may be gone when the stacks are looked at, and another may
+ * be there; it is decided late whom it concerns. */
+typedef struct {
+    weft__slot *slot;
+    size_t n;
+    const weft__scope *home[CROWDS];
+} crowds;
+
+static void interrupt_one(weft__stack *st, void *arg) {
+    crowds *c = arg;
+    weft__task *t = weft__stack_head(st);
+    const weft__scope *home = weft__peek(&t->b.home);
+    for (size_t i = 0; i < c->n; i++) {
+        if (home != c->home[i]) continue;
+        weft__interrupt(&t->b, WEFT_ECANCELED, c->slot);
+        return;
+    }
+}
+
+/* A plain thread may cancel its scope when its tasks have ended, and the runtime after them; or another that does not get further than its start. */
+static void interrupt_crowds(crowds *c) {
+    if (!c->n) return;
+    if (!c->slot) weft__foreign_enter();
+    int phase = weft__runtime_phase();
+    if (c->slot || phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING) weft__stack_each(interrupt_one, c);
+    if (!c->slot) weft__foreign_leave();
+    c->n = 0;
+}
+
 /* Whoever waits in this very scope. It learns the cause too, so that nobody has to look further up. */
-static void interrupt_all(weft__scope *s, int cause, weft__slot *slot) {
+static void interrupt_all(weft__scope *s, int cause, crowds *c) {
+    weft__slot *slot = c->slot;
     int32_t none = 0;
     weft__block *opener = weft__scope_opener(s);
     (void)weft__cas(&s->cause, &none, cause, acq_rel);         /* pairs with weft__scope_cause */
     if (opener) weft__interrupt(opener, WEFT_ECANCELED, slot); /* the opener's own code is inside */
     for (weft__block *b = s->blocks; b; b = weft__load(&b->next, relaxed)) weft__interrupt(b, WEFT_ECANCELED, slot);
+    if (!weft__load(&s->crowded, relaxed)) return; /* under the lock; S6 */
+    if (c->n == CROWDS) interrupt_crowds(c);
+    c->home[c->n++] = s;
 }
 
 /* This scope or the first of its siblings after it that is no closed shield. */
@@ -137,15 +189,21 @@ static weft__scope *next_open(weft__scope *s) {
 /* Everybody below `top`, in pre-order, with the locks of the path held (S4) and without recursion. */
 static void walk(weft__scope *top, int cause, weft__slot *slot) {
     weft__scope *s = top;
+    crowds c;
+    c.slot = slot;
+    c.n = 0;
     weft__lock_take(&s->lock);
     for (;;) {
-        interrupt_all(s, cause, slot);
+        interrupt_all(s, cause, &c);
         weft__scope *to = next_open(s->kids);
         while (!to) {
             weft__scope *up = s->parent;
             if (s != top) to = next_open(s->next);
             weft__lock_leave(&s->lock);
-            if (s == top) return;
+            if (s == top) {
+                interrupt_crowds(&c);
+                return;
+            }
             s = up;
         }
         s = to;

@@ -83,6 +83,7 @@ int weft__task_finish(weft__task *t, int result) {
 int weft__inside_finish(weft__fresh *f, int result) {
     if (!f->extra) return result;
     if (!finish(f->extra) && result >= 0) result = WEFT_EPANIC;
+    weft__bind_back(0); /* its opener is not bound: then it would not run inside (D3 in bind.c) */
     weft__extra_free(f->extra);
     f->extra = NULL;
     return result;

@@ -57,6 +57,7 @@ static void forget_scope(weft__scope *s) {
     weft__store(&s->done, s->spawned, relaxed);
     weft__store(&s->listed, false, relaxed);
     s->blocks = NULL;
+    s->count = 0;
     s->kids = NULL;
     s->timed = false;
     weft__store(&s->closed, false, relaxed);
@@ -81,6 +82,7 @@ static void clear_away(void) {
     weft__idle_forget();
     weft__pool_forget();
     weft__bind_forget();
+    weft__sites_forget();
     weft__threads_forget();
     weft__slot_take_forget();
     if (phase != WEFT_PHASE_NONE) weft__stack_pool_forget(release);

@@ -8,21 +8,37 @@
 
 #include "sched/lane.h"
 
-/* What few tasks have: copied arguments, a priority, a pin. */
+WEFT_INLINE void become_special(weft__task *t, const weft__extra *x) {
+    t->lane = x->lane;
+    t->pinned_to = weft__self();
+    weft__pin_set(t, x->pinned);
+}
+
+static WEFT_NOINLINE void become_asking(weft__task *t, weft__fresh *f) {
+    if (f->extra) become_special(t, f->extra);
+    weft__site_begin(t);
+}
+
+/* What few tasks have: copied arguments, a name, a priority, a pin, a site to be asked for. The record, soon free, keeps no `extra`: spawn_fast
+ * does not clear it. */
 static WEFT_NOINLINE void become_odd(weft__task *t, weft__fresh *f) {
+    weft__show(&t->extra, f->extra); /* to dump.c */
     if (f->shape.args) {
         memcpy(t->copy, f->copy, sizeof t->copy);
         t->arg = t->copy;
     }
-    if (!f->extra) return;
-    t->lane = f->extra->lane;
-    t->pinned_to = weft__self();
-    weft__pin_set(t, f->extra->pinned);
+    if (unlikely(f->shape.extra & WEFT_ASK_SITE))
+        become_asking(t, f);
+    else if (f->extra)
+        become_special(t, f->extra);
+    f->extra = NULL;
 }
 
 /* Makes the record's task out of the one that lies on the stack already; consumes the record. The block is left as the last task left
  * it, or zero: weft__root_cancel may look at any stack's block at any time. */
 WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
+    weft__check(!weft__self()->own_thread, "D3: no fresh task on a bound thread");
+    weft__check(!t->extra, "nothing extra is left of the last one");
     t->b.linked = f->shape.linked;
     t->b.scope = f->home;
     weft__show(&t->b.home, f->home);                       /* these to dump.c */
@@ -32,8 +48,7 @@ WEFT_INLINE void become(weft__slot *s, weft__task *t, weft__fresh *f) {
     t->arg = f->arg;
     weft__show(&t->id, weft__load(&f->id, relaxed));
     weft__show(&t->site, f->site);
-    weft__show(&t->extra, f->extra);
-    if (unlikely(f->shape.word & WEFT_SHAPE_ODD)) become_odd(t, f);
+    if (unlikely(f->shape.needs & WEFT_SHAPE_ODD)) become_odd(t, f);
     weft__fresh_free(s, f);
 }
 
@@ -58,9 +73,10 @@ void weft__scope_left_open(weft__task *t) {
 }
 
 /* The next task on this stack is like any other. */
-static void unpin(weft__task *t) {
+WEFT_INLINE void unpin(weft__task *t) {
     t->lane = WEFT_LANE_NORMAL;
     if (t->bound) weft__bind_end(t);
+    if (t->guessed) weft__site_missed(t);
     weft__pin_set(t, 0); /* nobody waits for it any more */
 }
 

@@ -65,8 +65,8 @@ static int configure(const weft_config *given) {
     weft__rt.on_task_error = c.on_task_error;
     weft__rt.hook_arg = c.hook_arg;
     weft__rt.default_class = weft__stack_class(c.stack_size);
-    weft__rt.plain.word = 0;
-    weft__rt.plain.size_class = (uint8_t)(c.flags & WEFT_STACK_ADVISED ? WEFT_STACK_ASK : weft__rt.default_class);
+    weft__shape plain = {.size_class = (uint8_t)(c.flags & WEFT_STACK_ADVISED ? WEFT_STACK_ASK : weft__rt.default_class)};
+    weft__store(&weft__rt.plain, plain.needs, relaxed); /* nobody else is there yet */
     weft__stack_measuring = c.flags & (WEFT_STACK_MEASURE | WEFT_STACK_REPORT | WEFT_STACK_ADVISED);
     weft__rt.report_stacks = c.flags & WEFT_STACK_REPORT;
     weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
@@ -169,6 +169,8 @@ static void clear(void) {
     weft__store(&weft__rt.takeovers, 0, relaxed);
     weft__store(&weft__rt.handoffs, 0, relaxed);
     weft__store(&weft__rt.binds, 0, relaxed);
+    weft__store(&weft__rt.binds_ahead, 0, relaxed);
+    weft__store(&weft__rt.main, NULL, relaxed);
     weft__store(&weft__rt.strays, 0, relaxed);
     weft__store(&weft__rt.hold, 0, relaxed);
     weft__store(&weft__rt.foreign_wakes, 0, relaxed);
@@ -193,6 +195,7 @@ static int start(const weft_config *cfg) {
     if (weft__stack_measuring) weft__stack_measure_clear();
     if (weft__rt.report_stacks) weft__report_stacks(false);
     weft__barrier_init();
+    weft__cpus_note();
     if ((err = weft__stack_pool_open()) < 0) return err;
     if ((err = open_slots()) < 0) goto no_slots;
     if ((err = reserve_stacks()) < 0) goto no_worker;
@@ -245,6 +248,7 @@ static void close_runtime(void) {
         sched_yield(); /* on their way out; pairs with weft__foreign_enter, leave */
     weft__pool_close();
     weft__workers_stop();
+    weft__bind_close();
     weft__clock_moved = NULL;
     weft__idle_close();
     weft__descs_close();
@@ -320,6 +324,7 @@ int weft_block_on(weft_fn *fn, void *arg) {
 int weft_run(weft_fn *main, void *arg, const weft_config *cfg) {
     int err = weft_start(cfg);
     if (err) return err;
+    weft__store(&weft__rt.main, main, relaxed); /* published with its task */
     int result = weft_block_on(main, arg);
     err = weft_stop(WEFT_FOREVER);
     return err && err != WEFT_ETERMINATED ? err : result; /* somebody else may have stopped it */

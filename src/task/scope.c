@@ -153,8 +153,9 @@ static void post_settle(weft__slot *slot, void *arg) {
     if (weft__sub(&s->done, all, acq_rel) == all) weft__resume(owner, slot); /* pairs with the additions in life.c */
 }
 
-static WEFT_NOINLINE void park_for_children(weft__slot *slot, weft__scope *s) {
+static WEFT_NOINLINE void park_for_children(weft__scope *s) {
     weft__worker *w = weft__self();
+    weft__slot *slot = weft__here(w);
     weft__block *b = &weft__cur(w)->b;
     if (unlikely(weft__cur(w)->timer_call != NULL)) weft__timer_must_not_wait(weft__cur(w), "weft_scope_end");
     weft__store(&b->reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
@@ -171,15 +172,26 @@ static WEFT_COLD void join_as_thread(weft__scope *s) {
     weft__thread_sleep(t, 0);
 }
 
+/* It is no plain child of the scope, and goes back; unless it only seems so because its site is to be asked for: somewhere tasks bind. */
+static WEFT_NOINLINE weft__fresh *ask_or_put_back(weft__slot *slot, weft__scope *s, weft__task *me, weft__fresh *f) {
+    if (f->home == s && f->shape.extra & WEFT_ASK_SITE && !weft__site_binds(f->site, f->fn)) {
+        f->shape.extra &= (uint8_t)~WEFT_ASK_SITE;
+        if (f->shape.inside <= me->size_class && weft__ctx_stack_pointer() >= me->inside_limit) return f;
+    }
+    weft__deque_put(slot, f);
+    return NULL;
+}
+
 /* The newest fresh task of the slot, if it is a plain child of this scope and nearly all of the stack is left for it. It is taken before it
- * is looked at: until then a thief may have it, and its record may be somebody else's already. */
-WEFT_INLINE weft__fresh *own_child(weft__slot *slot, weft__scope *s, weft__task *me) {
+ * is looked at: until then a thief may have it, and its record may be somebody else's already. *at: as in run_inside. */
+WEFT_INLINE weft__fresh *own_child(weft__worker **at, weft__slot *slot, weft__scope *s, weft__task *me) {
     weft__fresh *f = weft__deque_take(slot);
     if (unlikely(!f)) return NULL;
     bool fits = f->shape.inside <= me->size_class && weft__ctx_stack_pointer() >= me->inside_limit;
     if (likely(f->home == s && fits)) return f;
-    weft__deque_put(slot, f);
-    return NULL;
+    f = ask_or_put_back(slot, s, me, f);
+    *at = weft__self(); /* still the same */
+    return f;
 }
 
 /* A child that ran inside has functions to call at its end, or an error. Returns the slot we are on then. */
@@ -190,10 +202,17 @@ static WEFT_COLD weft__slot *inside_special(weft__task *me, weft__scope *s, int 
     return slot;
 }
 
+/* A child's record, with the cache full. Returns the slot. */
+static WEFT_COLD weft__slot *free_full(weft__slot *slot, weft__fresh *f) {
+    weft__fresh_free(slot, f);
+    return slot;
+}
+
 /* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
  * borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and both are in the
  * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own, and errno. Returns the slot we are on
- * then, and the worker in *at. */
+ * then, and the worker in *at. Both and the record are read anew behind every call, even one that does not change them: kept in registers
+ * across it, each would cost the fast path a push and a pop. */
 WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scope *s, weft__fresh *f) {
     f->link = me->inner;
     weft__show(&me->inner, f); /* to dump.c */
@@ -201,39 +220,47 @@ WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scop
     weft__leave_on(*at);
     int result = weft__call(f->fn, f->arg);
     weft__slot *slot;
-    if (likely(!f->extra && result >= 0)) {
-        slot = weft__enter_as(at);
-    } else {
-        slot = inside_special(me, s, result);
+    f = me->inner;
+    bool plain = !f->extra && result >= 0;
+    if (unlikely(!plain || !weft__enter_fast(at, &slot))) {
+        slot = plain ? weft__enter_slow() : inside_special(me, s, result);
         *at = weft__self(); /* H9 */
+        f = me->inner;
     }
     *(*at)->errno_at = saved_errno;
     if (unlikely(me->b.scope != s)) weft__scope_left_open(me);
     weft__show(&me->inner, f->link);
-    weft__fresh_free(slot, f);
-    s->spawned--;
+    if (unlikely(slot->fresh.count >= WEFT_MAGAZINE)) {
+        slot = free_full(slot, f);
+        *at = weft__self(); /* still the same */
+    } else {
+        weft__fresh_free(slot, f);
+    }
     return slot;
 }
 
 WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
     weft__slot *slot;
+    int64_t spawned;
     if (unlikely(!weft__enter_with(w, &slot))) {
         slot = weft__enter_slow();
         w = weft__self(); /* H9 */
     }
     do {
-        weft__fresh *f = own_child(slot, s, me);
+        weft__fresh *f = own_child(&w, slot, s, me);
         if (unlikely(!f)) {
-            park_for_children(slot, s);
+            park_for_children(s);
             w = weft__self(); /* H9 */
             break;
         }
         slot = run_inside(&w, me, s, f);
+        spawned = --s->spawned;
         if (unlikely((slot->budget -= WEFT_BUDGET / WEFT_INSIDE_MAX) < 0)) { /* timers and other tasks want their turn */
             slot = weft__yield_now(slot);
             w = weft__self(); /* H9 */
+            spawned = s->spawned;
         }
-    } while (!joined(s));
+    } while (weft__load(&s->done, acquire) != spawned); /* as in joined, with what has just been written */
     weft__leave_on(w);
 }
 

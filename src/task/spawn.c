@@ -59,7 +59,8 @@ static weft__slot *step_back(weft__slot *s) {
 static WEFT_COLD int push_full_and_leave(weft__slot *s, weft__fresh *f) {
     /* Not where tasks compute without end: one of the children might, and we would wait for it. */
     bool strays = weft__load(&weft__rt.strays, relaxed) > 0; /* a hint */
-    if (made_a_storm(s, weft__cur(weft__self())) && !strays) s = step_back(s);
+    if (made_a_storm(s, weft__cur(weft__self())) && !strays)
+        s = weft__self()->own_thread ? weft__yield_now(s) : step_back(s); /* D3 in bind.c: they do not run on its thread */
     weft__deque_push(s, f);
     weft__work_made(s);
     weft__leave();
@@ -72,12 +73,13 @@ static WEFT_COLD int wake_and_leave(weft__slot *s) {
     return 0;
 }
 
-/* The end of a spawn. As in chan.c, the fast path makes no call that it comes back from. */
-WEFT_INLINE int push_and_leave(weft__worker *w, weft__slot *s, weft__fresh *f) {
+/* The end of a spawn. As in chan.c, the fast path makes no call that it comes back from. `fast`: we have entered through an open gate. */
+WEFT_INLINE int push_and_leave(weft__worker *w, weft__slot *s, weft__fresh *f, const bool fast) {
     uint32_t bottom = weft__load(&s->bottom, relaxed), n = bottom - s->deque_top_seen; /* R2 */
     if (unlikely(n >= WEFT_DEQUE - 1)) return push_full_and_leave(s, f);
     weft__deque_put_at(s, bottom, f);
-    if (n && unlikely(weft__wake_wanted())) return wake_and_leave(s); /* the first one is for us */
+    bool wake = n && (fast ? weft__wake_wanted_fast() : weft__wake_wanted()); /* the first one is for us */
+    if (unlikely(wake)) return wake_and_leave(s);
     weft__leave_on(w);
     return 0;
 }
@@ -101,9 +103,9 @@ WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_
     f->home = home;
     weft__show(&f->site, o->site);
     f->extra = o->extra;
-    f->shape.word = weft__rt.plain.word;
+    f->shape.needs = weft__load(&weft__rt.plain, relaxed); /* WEFT_ASK_SITE is a hint */
     if (o->size_class != DEFAULT_CLASS) f->shape.size_class = (uint8_t)o->size_class;
-    f->shape.extra = o->extra != NULL;
+    f->shape.extra |= o->extra != NULL;
     f->shape.args = (uint8_t)o->copy_size;
     f->shape.linked = home == &weft__root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE;
     f->shape.epoch = (uint32_t)epoch;
@@ -153,7 +155,7 @@ WEFT_INLINE weft__fresh *record(weft__slot *s) {
 
 /* The end of a spawn, whatever the task's priority. */
 WEFT_INLINE int start_and_leave(weft__slot *s, weft__fresh *f) {
-    if (likely(!f->extra || !f->extra->lane)) return push_and_leave(weft__self(), s, f);
+    if (likely(!f->extra || !f->extra->lane)) return push_and_leave(weft__self(), s, f, false);
     weft__lane_spawn(s, f, f->extra->lane);
     weft__leave();
     return 0;
@@ -177,7 +179,7 @@ void weft__fresh_start(weft__fresh *f, weft__slot *s) {
 /* The end of a roster's child is not plain. */
 static void count_in(weft__fresh *f) {
     if (!f->extra) f->extra = &weft__extra_none;
-    f->shape.extra = 1;
+    f->shape.extra |= 1;
 }
 
 /* Into a scope with a roster: it may have to wait for room. */
@@ -292,6 +294,7 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
     x->handle = handle;
     x->args = copy;
     x->lane = x->pinned = 0;
+    x->bound_fn = NULL;
     x->exits = NULL;
     x->locals = NULL;
     for (size_t i = 0; i < sizeof x->name; i++) { /* to dump.c, which may look at it as one of a task that has ended */
@@ -400,14 +403,14 @@ WEFT_INLINE int spawn_fast(const bool root, weft__scope *home, weft_fn *fn, void
     f->arg = size ? copy_args(f->copy, copy, size) : arg;
     f->home = home;
     weft__show(&f->site, site);
-    f->extra = NULL;
+    weft__check(!f->extra, "a free record has nothing extra");
     weft__shape its = {.args = (uint8_t)size, .linked = root ? WEFT_LINK_NEEDLESS : WEFT_LINK_NONE};
-    f->shape.word = weft__rt.plain.word | its.word | epoch << 32;
+    f->shape.all = epoch << 32 | weft__load(&weft__rt.plain, relaxed) | its.needs; /* as in fill */
     if (root)
         weft__root_spawned(s);
     else
         home->spawned++;
-    return push_and_leave(w, s, f);
+    return push_and_leave(w, s, f, true);
 }
 
 int weft_spawn(weft_scope *s, weft_fn *fn, void *arg) {

@@ -33,6 +33,11 @@ typedef struct weft__defer weft__defer;
  *  S3  A scope's lists are under its lock; `listed` and its place among its siblings are under its parent's lock.
  *  S4  Locks are taken from parent to child. Whoever walks holds the locks of the path, so nothing on it can go.
  *
+ *  S6  Of a crowd (a thousand that wait in one scope, and a good part of all tasks) those that come later do not list themselves: two locks
+ *      and the neighbours' cold lines for each. Its cancellation goes through all stacks. Dekker as P3, with `home` in the place of the
+ *      list: it was stored before the waiter stored wait_lock. And who has seen `crowded` has seen the epoch of whoever cancelled before
+ *      it was set, since both have had the lock in between.
+ *
  * Shielding. A shield is a scope without children of its own (shield.c): while it is `closed`, cancellation of those around it does
  * not come in, neither by looking up nor by walking down.
  *  S5  Dekker: the canceller stores the cause, passes a full barrier, then looks at `closed`; a shield whose time is up clears `closed`,
@@ -50,9 +55,11 @@ struct weft__scope {
     _Atomic int32_t error; /* what weft_scope_end will return; the first one stays */
     int32_t on_error;      /* fixed */
     weft__lock lock;
-    weft__block *blocks; /* tasks that have waited */
+    uint32_t count;      /* of `blocks` */
+    weft__block *blocks; /* tasks that have waited; not all of them, if `crowded` */
     weft__scope *kids;   /* scopes inside with such tasks */
     _Atomic bool listed;
+    _Atomic bool crowded; /* S6; it stays so */
     _Atomic bool
         untidy; /* something is left to do after the join, which orders it: an error, a list, a timer, a roster, deferred functions */
     bool timed;          /* `timer` has a deadline that may be the first; fixed */
@@ -157,6 +164,8 @@ WEFT_INLINE int weft__cancel_check(weft__block *b) {
 void weft__scope_cancel(weft__scope *scope, int cause, weft__slot *s);
 /* The root: every task there is. */
 void weft__root_cancel(void);
+/* So many that wait in one scope are a crowd (S6). A variable for tests. */
+extern uint32_t weft__cancel_crowd;
 /* Makes the block findable by cancellation, before its first wait. */
 WEFT_COLD void weft__block_link(weft__block *b);
 WEFT_COLD void weft__block_unlink(weft__block *b);
@@ -211,6 +220,7 @@ bool weft__defer_run(weft__scope *s);
 
 /* A record that is not needed any more. */
 WEFT_INLINE void weft__fresh_free(weft__slot *s, weft__fresh *f) {
+    weft__check(!f->extra, "a free record has nothing extra");
     if (unlikely(s->fresh.count >= WEFT_MAGAZINE)) weft__cache_spill(&weft__rt.fresh_slab, &s->fresh);
     weft__cache_push(&s->fresh, f, offsetof(weft__fresh, link));
 }
@@ -244,6 +254,15 @@ void weft__bind_end(weft__task *t);
 void weft__bind_back(uint32_t binds);
 /* What a task of WEFT_BOUND runs first: binds it and calls its function. */
 weft_fn weft__bound_main;
+
+/* ---- likewise (site.c): spawn sites whose tasks bind ---- */
+
+/* Whether the tasks of this function that are spawned there bind: a hint. */
+bool weft__site_binds(void *at, weft_fn *fn);
+/* The task, just made from its record, is to start bound if its site's tasks bind. */
+void weft__site_begin(weft__task *t);
+/* It ends and has not called weft_bind: its site is forgotten. */
+void weft__site_missed(weft__task *t);
 
 /* ---- timer.c ---- */
 

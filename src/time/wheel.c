@@ -54,7 +54,7 @@ enum {
     LOOK = 32,        /* timers looked at to make the bound exact: a false wake-up costs as much as hundreds */
     LOOK_ON_STOP = 4, /* the same on the fast path */
     SMALL = 8,        /* a bucket of so many is searched rather than opened: half of them looked at is as dear as one fall */
-    NEAR = 1,         /* levels of which timers are soon fired: 4 us, so many as are in a bucket of 262 us */
+    NEAR = 2,         /* levels of which timers fire soon: within 262 us */
     PATIENCE = 8,     /* times the CPU is given away for a waiter: a few microseconds, more than his back-off */
     DIGIT = (1 << WEFT_WHEEL_BITS) - 1,
 };

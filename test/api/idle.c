@@ -106,7 +106,8 @@ static int yield_until_told(void *told) {
     return 0;
 }
 
-/* One slot, which always has another task to run. Whatever else uses the CPU is the worker that watches over it. */
+/* One slot, which always has another task to run, and which nobody takes from its thread. Whatever else uses the CPU is the worker that watches over
+ * it. */
 static int keep_busy(void *arg) {
     (void)arg;
     atomic_int told = 0;
@@ -126,7 +127,7 @@ static int keep_busy(void *arg) {
 TEST_SOLO(idle, who_watches_over_a_busy_slot_sleeps) {
     test_skip_under("the tools have threads and work of their own", NULL);
     weft__trim_later = WEFT_MS; /* stacks are to be looked at all the time */
-    CHECK_EQ(weft_run(keep_busy, NULL, &(weft_config){.workers = 1}), 0);
+    CHECK_EQ(weft_run(keep_busy, NULL, &(weft_config){.workers = 1, .slice = HOUR}), 0);
 }
 
 /* ---- searching ---- */
@@ -159,6 +160,73 @@ static int receive_now_and_then(void *arg) {
 TEST_SOLO(idle, who_searched_in_vain_sleeps_at_once_the_next_time) {
     test_skip_under("the tools have threads and work of their own", NULL);
     CHECK_EQ(weft_run(receive_now_and_then, NULL, &(weft_config){.workers = 2, .search = SEARCH}), 0);
+}
+
+/* ---- timers one after the other ---- */
+
+enum { SLEEPERS = 1000, NAPS = 40, SHORT_SLEEPS = 200 };
+
+static int nap_and_nap(void *arg) {
+    uint64_t rnd = test_seed() + (uint64_t)(intptr_t)arg;
+    for (int i = 0; i < NAPS; i++) CHECK_EQ(weft_sleep_for(WEFT_MS + (int64_t)test_below(&rnd, 10000) * WEFT_US), 0);
+    return 0;
+}
+
+/* The next timer of a slot is always nearer than a search is long. */
+static int sleep_in_a_crowd(void *arg) {
+    weft_scope s;
+    (void)arg;
+    int64_t cpu = test_cpu_ns(), clock = weft_now();
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < SLEEPERS; i++) CHECK_EQ(weft_spawn(&s, nap_and_nap, as_arg(i)), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    cpu = test_cpu_ns() - cpu;
+    clock = weft_now() - clock;
+    printf("%lld us of CPU in %lld us\n", (long long)cpu / 1000, (long long)clock / 1000);
+    CHECK_LE(cpu, clock / 5 * 4);
+    return 0;
+}
+
+TEST_SOLO(idle, timers_one_after_the_other_do_not_take_all_of_the_cpu) {
+    test_skip_under("the tools have threads and work of their own", "an emulated CPU takes too long for each");
+    CHECK_EQ(weft_run(sleep_in_a_crowd, NULL, &(weft_config){.workers = 2}), 0);
+}
+
+static int longer_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void compute_for(int64_t ns) {
+    for (int64_t end = weft_now() + ns; weft_now() < end;) continue;
+}
+
+/* Once in a while a short sleep: by how much half of them are late at most. */
+static int64_t short_sleeps(void) {
+    int64_t late[SHORT_SLEEPS];
+    for (int i = 0; i < SHORT_SLEEPS; i++) {
+        compute_for(WEFT_MS);
+        int64_t from = weft_now();
+        CHECK_EQ(weft_sleep_for(10 * WEFT_US), 0);
+        late[i] = weft_now() - from - 10 * WEFT_US;
+    }
+    qsort(late, SHORT_SLEEPS, sizeof *late, longer_first);
+    return late[SHORT_SLEEPS / 2];
+}
+
+/* It is looked for, whatever has been looked for before. */
+static int sleep_shortly_afterwards(void *arg) {
+    int64_t before = short_sleeps();
+    CHECK_EQ(sleep_in_a_crowd(arg), 0);
+    int64_t after = short_sleeps();
+    printf("half of them late by %lld ns at most, before that by %lld\n", (long long)after, (long long)before);
+    CHECK_LE(after, 10 * before + 50 * WEFT_US);
+    return 0;
+}
+
+TEST_SOLO(idle, a_short_sleep_later_on_is_not_drawn_out) {
+    test_skip_under("the tools have threads and work of their own", "an emulated CPU takes too long for each");
+    CHECK_EQ(weft_run(sleep_shortly_afterwards, NULL, &(weft_config){.workers = 2}), 0);
 }
 
 static int end_at_once(void *arg) {

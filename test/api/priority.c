@@ -514,3 +514,184 @@ TEST(pin, workers_run_on_the_cpu_of_their_slot_on_request) {
     CHECK_EQ(sched_getaffinity(0, sizeof after, &after), 0);
     CHECK(CPU_EQUAL(&before, &after)); /* the caller's thread is left alone */
 }
+
+/* ---- threads that are started from where somebody is bound to a CPU ---- */
+
+static __attribute__((noinline)) int cpus_here(void) {
+    cpu_set_t set;
+    CHECK_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+    return CPU_COUNT(&set);
+}
+
+static atomic_int cpus_least, cpus_seen;
+
+static int note_cpus(void *arg) {
+    int n = cpus_here(), least = atomic_load(&cpus_least);
+    (void)arg;
+    usleep(500); /* the others need threads meanwhile */
+    while (n < least && !atomic_compare_exchange_weak(&cpus_least, &least, n)) continue;
+    atomic_fetch_add(&cpus_seen, 1);
+    return 0;
+}
+
+static int spawn_many(void *arg) {
+    weft_scope s;
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(weft_spawn(&s, note_cpus, NULL), 0);
+        weft_block_enter();
+        usleep(200);
+        weft_block_exit();
+    }
+    return weft_scope_end(&s);
+}
+
+static void *make_tasks(void *arg) {
+    cpu_set_t one;
+    (void)arg;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    for (int i = 0; i < 40; i++) {
+        CHECK_EQ(weft_go(note_cpus, NULL), 0);
+        usleep(i % 4 * 100);
+    }
+    return NULL;
+}
+
+static int bound_on_a_cpu(void *arg) {
+    weft_scope s;
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn_opts(&s, spawn_many, NULL, &(weft_task_opts){.flags = WEFT_BOUND, .cpu = sched_getcpu() + 1}), 0);
+    return weft_scope_end(&s);
+}
+
+TEST(pin, workers_do_not_inherit_the_cpu_of_who_starts_them) {
+    int all = cpus_here();
+    pthread_t t;
+    EACH_WORKERS(w) {
+        atomic_store(&cpus_least, all);
+        CHECK_EQ(weft_run(bound_on_a_cpu, NULL, &(weft_config){.workers = w}), 0); /* a bound task */
+        CHECK_EQ(atomic_load(&cpus_least), all);
+        atomic_store(&cpus_seen, 0);
+        CHECK_EQ(set_up(w), 0);
+        CHECK_EQ(pthread_create(&t, NULL, make_tasks, NULL), 0); /* somebody else's thread */
+        CHECK_EQ(pthread_join(t, NULL), 0);
+        thread_wait(&cpus_seen, 40);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+        CHECK_EQ(atomic_load(&cpus_least), all);
+    }
+}
+
+static int bind_and_see(void *arg) {
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    CHECK_EQ(cpus_here(), (int)(intptr_t)arg);
+    return 0;
+}
+
+static int cpus_of_thread(void *arg) {
+    (void)arg;
+    return cpus_here();
+}
+
+static int start_from_placed(void *arg) {
+    int all = (int)(intptr_t)arg, result;
+    weft_scope s;
+    weft_thread *t;
+    CHECK_EQ(cpus_here(), 1);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, bind_and_see, arg), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(weft_block(cpus_of_thread, NULL, WEFT_FOREVER), all);
+    CHECK_EQ(weft_thread_start(&t, cpus_of_thread, NULL, NULL), 0);
+    CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
+    CHECK_EQ(result, all);
+    cpu_set_t set; /* every CPU can be asked for, not only the one that this happens to run on */
+    CHECK_EQ(sched_getaffinity(getpid(), sizeof set, &set), 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET((size_t)cpu, &set)) continue;
+        CHECK_EQ(weft_thread_start(&t, cpus_of_thread, NULL, &(weft_thread_opts){.cpu = cpu + 1}), 0);
+        CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
+        CHECK_EQ(result, 1);
+    }
+    return 0;
+}
+
+static void *serve_for_a_time(void *out) {
+    int all = cpus_here();
+    CHECK_EQ(weft_thread_attach(out), 0);
+    CHECK_EQ(cpus_here(), all);
+    return NULL;
+}
+
+static bool is_serving(void *served) { return __atomic_load_n((weft_worker **)served, __ATOMIC_ACQUIRE) != NULL; }
+
+TEST(pin, the_cpu_of_a_slot_is_for_its_worker_alone) {
+    EACH_WORKERS(w) {
+        weft_config cfg = {.workers = w, .flags = WEFT_PIN_WORKERS};
+        CHECK_EQ(weft_run(start_from_placed, (void *)(intptr_t)cpus_here(), &cfg), 0);
+        weft_worker *served = NULL;
+        pthread_t t;
+        CHECK_EQ(weft_start(&cfg), 0);
+        CHECK_EQ(pthread_create(&t, NULL, serve_for_a_time, &served), 0);
+        test_until(is_serving, &served);
+        atomic_store(&cpus_seen, 0);
+        for (int i = 0; i < 40; i++) CHECK_EQ(weft_go(note_cpus, NULL), 0);
+        thread_wait(&cpus_seen, 40);
+        weft_worker_release(served);
+        CHECK_EQ(pthread_join(t, NULL), 0);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+}
+
+/* ---- low tasks beside sleepers ---- */
+
+enum { NAPPERS = 3000, LOW_ROUNDS = 30 };
+
+static int nap_until_told(void *arg) {
+    uint64_t rnd = test_seed() + (uint64_t)(intptr_t)arg;
+    while (!atomic_load(&st.stop)) CHECK_EQ(weft_sleep_for(WEFT_MS + (int64_t)test_below(&rnd, 2000) * WEFT_US), 0);
+    return 0;
+}
+
+static int later_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int note_when(void *arg) {
+    *(int64_t *)arg = weft_now();
+    return 0;
+}
+
+/* The next timer is always near, and in between there is nothing else to do. */
+static int low_beside_sleepers(void *arg) {
+    weft_scope s, low;
+    int64_t took[LOW_ROUNDS];
+    (void)arg;
+    reset();
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < NAPPERS; i++) CHECK_EQ(weft_spawn(&s, nap_until_told, as_arg(i)), 0);
+    CHECK_EQ(weft_sleep_for(50 * WEFT_MS), 0);
+    for (int i = 0; i < LOW_ROUNDS; i++) {
+        CHECK_EQ(weft_sleep_for(3 * WEFT_MS), 0);
+        int64_t from = weft_now();
+        weft_scope_begin(&low, NULL);
+        CHECK_EQ(spawn_at(&low, note_when, &took[i], WEFT_PRIORITY_LOW), 0);
+        CHECK_EQ(weft_scope_end(&low), 0);
+        took[i] -= from;
+    }
+    atomic_store(&st.stop, 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    qsort(took, LOW_ROUNDS, sizeof *took, later_first);
+    printf("half of them within %lld us\n", (long long)took[LOW_ROUNDS / 2] / 1000);
+    CHECK_LE(took[LOW_ROUNDS / 2], 10 * WEFT_MS); /* a tenth of the longest that a low one may wait */
+    return 0;
+}
+
+TEST_SOLO(priority, low_runs_while_timers_come_one_after_the_other) {
+    test_skip_under("there is no time left for low ones", "nor is there on an emulated CPU");
+    CHECK_EQ(weft_run(low_beside_sleepers, NULL, &(weft_config){.workers = 2}), 0);
+}

@@ -307,3 +307,33 @@ TEST(stack_trim, a_slot_that_is_borrowed_loses_no_task) {
         CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     }
 }
+
+/* ---- timers ---- */
+
+enum { PASS = 3000 }; /* stacks: some tens of milliseconds of looking */
+
+/* Wakes all the time, while nobody but whoever goes over the stacks looks after its timer: of these not half are done in between. */
+static int look_on(void *arg) {
+    uint64_t all = (uint64_t)(intptr_t)arg, before = trims(), most = 0;
+    while (before < all) {
+        CHECK_EQ(weft_sleep_for(500 * WEFT_US), 0);
+        uint64_t now = trims();
+        if (now - before > most) most = now - before;
+        before = now;
+    }
+    printf("%d at once, of %d\n", (int)most, (int)all);
+    CHECK_LE(most, all / 2);
+    return 0;
+}
+
+TEST(stack_trim, a_pass_stops_for_timers) {
+    test_skip_under("everything takes longer than the sleep", "everything takes longer than the sleep");
+    CHECK_EQ(set_up(1), 0);
+    gate = weft_chan_new(0, 0);
+    atomic_store(&here, 0);
+    for (int i = 0; i < PASS; i++) CHECK_EQ(weft_go(dig_and_wait, as_arg(RECV)), 0);
+    thread_wait(&here, PASS);
+    CHECK_EQ(weft_block_on(look_on, as_arg(PASS)), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    weft_chan_unref(gate);
+}

@@ -373,7 +373,7 @@ static void wait_in_recv_until(void *arg) {
 }
 static void wait_in_sleep(void *arg) {
     (void)arg;
-    weft_sleep_for(WEFT_MS);
+    weft_sleep_for(HOUR);
 }
 static void wait_in_join(void *arg) {
     (void)arg;
@@ -602,3 +602,31 @@ static int replaced_in_both(void *arg) {
 }
 
 TEST(ticker, a_tick_that_gave_way_is_undelivered) { run_fake_alone(replaced_in_both); }
+
+/* ---- the end of the runtime ---- */
+
+enum { ROW = 200000 };
+#define ROW_GAP (15 * WEFT_US) /* less than a worker searches */
+
+static atomic_int in_row;
+
+static int start_a_row(void *arg) {
+    weft_timer *t = arg;
+    int64_t first = weft_now() + 200 * WEFT_MS;
+    for (int i = 0; i < ROW; i++) CHECK_EQ(weft_timer_start(&t[i], weft_at(first + i * ROW_GAP), 0, count, &in_row), 0);
+    return 0;
+}
+
+/* Workers do not stay until the last of them is due. */
+TEST(timer, a_row_of_them_does_not_hold_up_the_end) {
+    test_skip_under("starting them takes longer than they do", "and so does an emulated CPU");
+    weft_timer *t = calloc(ROW, sizeof *t);
+    CHECK(t);
+    CHECK_EQ(set_up(2), 0);
+    CHECK_EQ(weft_block_on(start_a_row, t), 0);
+    thread_wait(&in_row, 100);
+    int64_t from = weft_now();
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    CHECK_LE(weft_now() - from, ROW * ROW_GAP / 2);
+    free(t);
+}

@@ -98,6 +98,33 @@ static int op_spawn_bound_cpu(void) {
     return op_tasks(bound_answer, &(weft_task_opts){.flags = WEFT_BOUND, .cpu = cpu});
 }
 
+static int bind_and_answer(void *arg) {
+    int err = weft_bind(WEFT_FOREVER);
+    if (err) atomic_fetch_add(&refused, 1);
+    if (err) return err;
+    weft_unbind();
+    return answer(arg) == ANSWER ? 0 : 1;
+}
+
+/* The first binds; the next start on its thread, or on another if one can be started, or unbound. */
+static int op_site(void) {
+    weft_scope s;
+    int accepted = 0, rc = 0;
+    weft_scope_begin(&s, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING});
+    for (int i = 0; i < TASKS; i++) {
+        int r = weft_spawn(&s, bind_and_answer, NULL);
+        CHECK(r == 0 || is_fault(r));
+        accepted += r == 0;
+        rc = rc ? rc : r;
+        while (i == 0 && accepted && !atomic_load(&called) && !atomic_load(&refused)) weft_yield();
+    }
+    let_it_fail();
+    int end = weft_scope_end(&s);
+    CHECK_EQ(atomic_load(&called) + atomic_load(&refused), accepted);
+    CHECK_EQ(rc != 0 || atomic_load(&refused) > 0, end != 0);
+    return end;
+}
+
 static int op_thread(void) {
     weft_thread *t;
     int result = 0, rc = weft_thread_start(&t, answer, NULL, &(weft_thread_opts){.name = "a name", .stack_size = 1 << 17});
@@ -144,6 +171,7 @@ static const struct {
     {"weft_bind", op_bind, true, false},
     {"bound tasks", op_spawn_bound, true, true},
     {"bound tasks on a CPU", op_spawn_bound_cpu, true, true},
+    {"tasks of a site that binds", op_site, true, false},
     {"a thread", op_thread, true, true},
     {"calls that block", op_away, true, false},
 };
@@ -344,4 +372,53 @@ TEST(fault_block, somebody_watches_again_after_no_thread_could_be_started) {
     CHECK_EQ(weft_go(note_that_it_ran, NULL), 0);
     pthread_join(t, NULL);
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
+/* ---- a place in weft_bind whose thread cannot be started ---- */
+
+static weft__task *_Atomic holder; /* of the only place */
+static atomic_int starting;
+
+static bool other_waits(void *arg) {
+    (void)arg;
+    return atomic_load(&weft__rt.idle) == 1; /* of two slots: it was the last that did anything there */
+}
+
+/* The start of the holder's thread is about to fail; not before the other waits for the place. */
+static void hold_until_other_waits(void) {
+    if (weft__cur(weft__self()) != atomic_load(&holder) || atomic_exchange(&starting, 1)) return;
+    test_until(other_waits, NULL);
+}
+
+static int hold_in_vain(void *arg) {
+    (void)arg;
+    atomic_store(&holder, weft__cur(weft__self()));
+    weft__fault_arm(1, true);
+    CHECK(is_fault(weft_bind(WEFT_FOREVER)));
+    return 0;
+}
+
+static int want_in_vain(void *arg) {
+    (void)arg;
+    while (!atomic_load(&starting)) weft_yield();
+    CHECK(is_fault(weft_bind(WEFT_FOREVER))); /* it gets the place, but no thread either */
+    return 0;
+}
+
+static int both_bind_in_vain(void *arg) {
+    weft_scope s;
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, want_in_vain, NULL), 0);
+    CHECK_EQ(weft_spawn(&s, hold_in_vain, NULL), 0);
+    int err = weft_scope_end(&s);
+    disarm();
+    return err;
+}
+
+TEST(fault_block, who_waits_to_bind_is_told_when_the_thread_of_another_cannot_be_started) {
+    atomic_store(&starting, 0);
+    weft__fault_hook = hold_until_other_waits;
+    CHECK_EQ(weft_run(both_bind_in_vain, NULL, &(weft_config){.workers = 2, .bound_threads_max = 1, .slice = HOUR}), 0);
+    weft__fault_hook = NULL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Starting, running and stopping while memory, threads and system calls fail one after the other. */
 #include "fault/common.h"
+#include "task/task.h"
 
 static int small_main(void *arg) {
     (void)arg;
@@ -152,4 +153,48 @@ TEST(fault_start, a_run_survives_failures_at_every_call) {
         check_holdings(before, 10);
         check_sound();
     }
+}
+
+/* ---- a crowd of the last runtime (S6 in task.h) ---- */
+
+static atomic_int waiting, ended, over;
+
+static int wait_to_be_cancelled(void *arg) {
+    atomic_fetch_add(&waiting, 1);
+    int rc = wait_for_ever(arg);
+    atomic_fetch_add(&ended, 1);
+    return rc;
+}
+
+static void *cancel_again_and_again(void *scope) {
+    while (!atomic_load(&over)) {
+        atomic_store(&weft__scope_of(scope)->cause, 0); /* as if it had not been */
+        weft_scope_cancel(scope);
+    }
+    return NULL;
+}
+
+TEST(fault_start, a_plain_thread_may_cancel_its_crowd_while_a_start_fails) {
+    enum { CROWD = 50, STARTS = 2000 };
+    weft_scope s;
+    pthread_t t;
+    weft__cancel_crowd = 1;
+    CHECK_EQ(set_up(2), 0);
+    weft_scope_begin(&s, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING});
+    for (int i = 0; i < CROWD; i++) CHECK_EQ(weft_spawn(&s, wait_to_be_cancelled, NULL), 0);
+    thread_wait(&waiting, CROWD);
+    weft_scope_cancel(&s);
+    thread_wait(&ended, CROWD);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    CHECK(atomic_load(&weft__scope_of(&s)->crowded));
+    CHECK_EQ(pthread_create(&t, NULL, cancel_again_and_again, &s), 0);
+    for (long i = 0; i < test_scale(STARTS, 200); i++) {
+        weft__fault_arm(1 + i % 40, true);
+        int rc = set_up(2);
+        weft__fault_arm(0, false);
+        if (rc == 0) CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+    atomic_store(&over, 1);
+    CHECK_EQ(pthread_join(t, NULL), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
 }

@@ -207,6 +207,72 @@ TEST(away_stress, with_threads_that_come_and_go_on_two_slots) { run(2, 24, test_
 TEST(away_stress, with_threads_that_come_and_go_on_eight_slots) { run(8, 48, test_scale(300, 40), attach_and_release); }
 TEST(away_stress, with_forks_on_two_slots) { run(2, 16, test_scale(300, 40), fork_often); }
 
+/* ---- sites whose tasks bind now and then ---- */
+
+/* What one of them does is chance: it binds, or ends without, or waits before; it is cancelled; its children run inside it, or not. */
+static int bind_perhaps(void *arg) {
+    uint64_t state = weft_self() * 31 + test_seed();
+    int before = (int)test_below(&state, 3), tid = 0;
+    for (int i = 0; i < before; i++) step(&state, arg);
+    if (test_below(&state, 4)) {
+        int err = weft_bind(test_below(&state, 2) ? WEFT_FOREVER : weft_after((int64_t)test_below(&state, 200) * WEFT_US));
+        CHECK_MSG(err == 0 || err == WEFT_ETIMEDOUT || err == WEFT_ECANCELED || err == WEFT_EAGAIN, "error %d", err);
+        tid = err ? 0 : gettid();
+        if (test_below(&state, 2)) weft_yield();
+        if (tid) CHECK_EQ(gettid(), tid);
+        if (tid && test_below(&state, 2)) weft_unbind();
+    }
+    atomic_fetch_add(&st.ended, 1);
+    return 0;
+}
+
+enum { AT_ONCE = 4 };
+
+static int spawn_perhaps(void *arg) {
+    uint64_t state = weft_self() + test_seed();
+    weft_task_opts high = {.priority = WEFT_PRIORITY_HIGH};
+    for (long i = 0; i < st.rounds; i++) {
+        weft_scope s;
+        weft_scope_begin(&s, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING});
+        for (int k = 0; k < AT_ONCE; k++)
+            CHECK_EQ(k % 2 ? weft_spawn(&s, bind_perhaps, arg) : weft_spawn_opts(&s, bind_perhaps, arg, &high), 0);
+        if (test_below(&state, 8) == 0) weft_scope_cancel(&s);
+        (void)weft_scope_end(&s);
+    }
+    return 0;
+}
+
+static int all_perhaps(void *arg) {
+    weft_chan *c = weft_chan_new(sizeof(long), 8);
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (long i = 0; i < (long)(intptr_t)arg; i++) CHECK_EQ(weft_spawn(&s, spawn_perhaps, c), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    weft_chan_unref(c);
+    return 0;
+}
+
+static void run_perhaps(int slots, long spawners, long rounds) {
+    weft_stats s;
+    st.rounds = rounds;
+    atomic_store(&st.ended, 0);
+    CHECK_EQ(weft_start(&(weft_config){.workers = slots, .max_threads = 64, .bound_threads_max = 3, .slice = 200 * WEFT_US}),
+             0);
+    taker_start();
+    CHECK_EQ(weft_block_on(all_perhaps, (void *)(intptr_t)spawners), 0);
+    taker_stop(slots, 1);
+    weft_stats_get(&s);
+    CHECK_EQ(s.bound, 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    printf("%d slots: %llu binds, %llu of them ahead\n", slots, (unsigned long long)s.binds, (unsigned long long)s.binds_ahead);
+    CHECK_GT(s.binds_ahead, 0);
+    CHECK_EQ(atomic_load(&st.ended), spawners * rounds * AT_ONCE);
+}
+
+TEST(away_stress, sites_that_bind_now_and_then_on_one_slot) { run_perhaps(1, 4, test_scale(100, 15)); }
+TEST(away_stress, sites_that_bind_now_and_then_on_two_slots) { run_perhaps(2, 6, test_scale(100, 15)); }
+TEST(away_stress, sites_that_bind_now_and_then_on_eight_slots) { run_perhaps(8, 8, test_scale(100, 15)); }
+
 /* The runtime stops while everybody is away. */
 TEST(away_stress, stopped_at_any_moment) {
     uint64_t state = test_seed();

@@ -2,6 +2,7 @@
 /* Cancellation racing with everything: completions, shields and their deadlines, limits, several tasks at once. Every task ends exactly
  * once, and sees what it must see. */
 #include "api/common.h"
+#include "task/task.h"
 
 #include <sched.h>
 
@@ -97,6 +98,12 @@ TEST_T(cancel_stress, a_million_cancellations_race_with_completions, 300) { CHEC
 TEST_T(cancel_stress, on_one_worker_and_on_four, 300) {
     CHECK_EQ(run_on(1, cancel_groups, as_arg(1)), 0);
     CHECK_EQ(run_on(4, cancel_groups, as_arg(4)), 0);
+}
+
+/* Most of them are not on their scope's list (S6 in task.h). */
+TEST_T(cancel_stress, in_crowds, 300) {
+    weft__cancel_crowd = 1;
+    for (int w = 1; w <= 4; w *= 2) CHECK_EQ(run_on(w, cancel_groups, as_arg(10 + w)), 0);
 }
 
 /* ---- shields ---- */

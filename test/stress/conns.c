@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Very many connections at once, a task for each. The clients are processes of their own, so that each side has all the descriptors that a process may have:
- * 5,000 connections, and 50,000 with WEFT_TEST_SCALE=10 (the part `large`). */
+/* Very many connections at once, a task for each: 5,000, and 50,000 with WEFT_TEST_SCALE=10 (the part `large`). Clients and servers are processes of
+ * their own, in pairs, as many as it takes: a process may have only so many descriptors. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -17,17 +17,19 @@ enum {
     SPARE = 100,        /* descriptors for everything else */
     PER_SOURCE = 10000, /* connections from one address of the loop: there are not more ports */
     FLIGHT = 256,       /* connections that a client is ahead of the server: less than its queue */
-    CLIENTS = 64,
+    PAIRS = 200,
 };
 
 typedef struct {
     int first, count; /* its connections, of all */
-    int go[2];        /* the port; later a byte: all are open */
-    pid_t pid;
-} client;
+    int port;
+    int up[2]; /* from the server: its port; later a byte: all of its connections are open */
+    int go[2]; /* to the client: a byte, when those of all pairs are */
+    pid_t server, client;
+} pair;
 
-static client clients[CLIENTS];
-static int n_clients, n_conns;
+static pair pairs[PAIRS];
+static int n_pairs, n_conns;
 
 /* ---- a client; no runtime ---- */
 
@@ -51,20 +53,19 @@ static void hear(const int *fd, int i, int number) {
     CHECK_EQ(got, number);
 }
 
-static void be_client(const client *c) {
-    int *fd = calloc((size_t)c->count, sizeof *fd), port;
+static void be_client(const pair *p) {
+    int *fd = calloc((size_t)p->count, sizeof *fd);
     char all_open;
     CHECK(fd != NULL);
-    CHECK_EQ(read(c->go[0], &port, sizeof port), (ssize_t)sizeof port);
-    for (int i = 0; i < c->count; i++) {
-        fd[i] = dial(port, c->first + i);
-        say(fd, i, c->first + i);
-        if (i % FLIGHT == FLIGHT - 1 || i == c->count - 1)
-            for (int k = i - i % FLIGHT; k <= i; k++) hear(fd, k, c->first + k);
+    for (int i = 0; i < p->count; i++) {
+        fd[i] = dial(p->port, p->first + i);
+        say(fd, i, p->first + i);
+        if (i % FLIGHT == FLIGHT - 1 || i == p->count - 1)
+            for (int k = i - i % FLIGHT; k <= i; k++) hear(fd, k, p->first + k);
     }
-    CHECK_EQ(read(c->go[0], &all_open, 1), 1);
-    for (int i = 0; i < c->count; i++) say(fd, i, -i);
-    for (int i = 0; i < c->count; i++) hear(fd, i, -i);
+    CHECK_EQ(read(p->go[0], &all_open, 1), 1);
+    for (int i = 0; i < p->count; i++) say(fd, i, -i);
+    for (int i = 0; i < p->count; i++) hear(fd, i, -i);
     _exit(0); /* closes them all */
 }
 
@@ -79,28 +80,29 @@ static int echo(void *arg) {
     return weft_conn_close(c);
 }
 
-static void tell_clients(const void *what, size_t n) {
-    for (int i = 0; i < n_clients; i++) CHECK_EQ(write(clients[i].go[1], what, n), (ssize_t)n);
-}
-
 static int serve(void *arg) {
+    const pair *p = arg;
     char where[WEFT_ADDR_MAX];
     weft_listener *l;
     weft_scope s;
-    (void)arg;
     CHECK_EQ(weft_tcp_listen(&l, "127.0.0.1:0", NULL), 0);
     CHECK(weft_listener_addr(l, where, sizeof where) >= 0);
     int port = atoi(strrchr(where, ':') + 1);
-    tell_clients(&port, sizeof port);
+    CHECK_EQ(write(p->up[1], &port, sizeof port), (ssize_t)sizeof port);
     weft_scope_begin(&s, NULL);
-    for (int i = 0; i < n_conns; i++) {
+    for (int i = 0; i < p->count; i++) {
         weft_conn *c;
         CHECK_EQ(weft_accept(l, &c, WEFT_FOREVER), 0);
         CHECK_EQ(weft_spawn(&s, echo, c), 0);
     }
-    tell_clients("", 1); /* none has been closed yet: they are all there at once */
+    CHECK_EQ(write(p->up[1], "", 1), 1);
     CHECK_EQ(weft_scope_end(&s), 0);
     return weft_listener_close(l);
+}
+
+static void be_server(pair *p) {
+    CHECK_EQ(weft_run(serve, p, &(weft_config){.workers = 2}), 0);
+    exit(0);
 }
 
 /* ---- how many ---- */
@@ -114,36 +116,46 @@ static int descriptors_allowed(void) {
 }
 
 static void choose_numbers(void) {
-    int most = descriptors_allowed() - SPARE, wanted = (int)test_scale(MOST / 10, 300);
-    if (wanted > MOST) wanted = MOST;
+    int most = descriptors_allowed() - SPARE;
+    n_conns = (int)test_scale(MOST / 10, 300);
+    if (n_conns > MOST) n_conns = MOST;
     if (most < 300) test_skip("a process may have too few descriptors (ulimit -Hn)");
-    n_conns = wanted < most ? wanted : most;
-    if (n_conns < wanted) printf("%d connections instead of %d: a process may have no more descriptors\n", n_conns, wanted);
-    n_clients = (n_conns + most - 1) / most;
-    for (int i = 0; i < n_clients; i++) {
-        clients[i].first = n_conns / n_clients * i;
-        clients[i].count = (i == n_clients - 1 ? n_conns : n_conns / n_clients * (i + 1)) - clients[i].first;
+    n_pairs = (n_conns + most - 1) / most;
+    printf("%d connections, %d server%s\n", n_conns, n_pairs, n_pairs > 1 ? "s" : "");
+    for (int i = 0; i < n_pairs; i++) {
+        pairs[i].first = n_conns / n_pairs * i;
+        pairs[i].count = (i == n_pairs - 1 ? n_conns : n_conns / n_pairs * (i + 1)) - pairs[i].first;
     }
 }
 
-static void start_clients(void) {
+static void start(pair *p) {
+    CHECK_EQ(pipe(p->up), 0);
+    CHECK_EQ(pipe(p->go), 0);
     fflush(stdout);
-    for (int i = 0; i < n_clients; i++) {
-        CHECK_EQ(pipe(clients[i].go), 0);
-        clients[i].pid = fork();
-        CHECK(clients[i].pid >= 0);
-        if (!clients[i].pid) be_client(&clients[i]);
-    }
+    p->server = fork();
+    CHECK(p->server >= 0);
+    if (!p->server) be_server(p);
+    CHECK_EQ(read(p->up[0], &p->port, sizeof p->port), (ssize_t)sizeof p->port);
+    p->client = fork();
+    CHECK(p->client >= 0);
+    if (!p->client) be_client(p);
+}
+
+static void ends_well(pid_t pid) {
+    int status = -1;
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
 }
 
 TEST_T(conns_stress, fifty_thousand_connections_each_get_their_own_bytes, 120) {
-    weft_config config = {.workers = 2};
+    char open;
     choose_numbers();
-    start_clients();
-    CHECK_EQ(weft_run(serve, NULL, &config), 0);
-    for (int i = 0; i < n_clients; i++) {
-        int status = -1;
-        CHECK_EQ(waitpid(clients[i].pid, &status, 0), clients[i].pid);
-        CHECK_EQ(status, 0);
+    for (int i = 0; i < n_pairs; i++) start(&pairs[i]);
+    for (int i = 0; i < n_pairs; i++) CHECK_EQ(read(pairs[i].up[0], &open, 1), 1);
+    for (int i = 0; i < n_pairs; i++)
+        CHECK_EQ(write(pairs[i].go[1], "", 1), 1); /* none has been closed yet: they are all there at once */
+    for (int i = 0; i < n_pairs; i++) {
+        ends_well(pairs[i].client);
+        ends_well(pairs[i].server);
     }
 }
