@@ -21,16 +21,20 @@ void weft__ctx_swap(void **save, void *to);
 /* Saves this context in *save and calls weft__task_main on the stack that ends at `top` (16-byte aligned); when that
  * returns a context, goes on with it. Returns when somebody goes on with *save. */
 void weft__ctx_start(void **save, void *top);
-/* The control words a task starts with: every exception masked, round to nearest, as the ABI has them at process entry. */
+/* The control words a task starts with: every exception masked, round to nearest, as the ABI has them at process entry. Written only if they
+ * change: that is dear, as x86_64.S and aarch64.S say. */
 WEFT_INLINE void weft__ctx_fp_reset(void) {
 #if defined(__x86_64__)
-    static const uint32_t mxcsr = 0x1f80;
-    static const uint16_t x87 = 0x037f;
-    __asm__ volatile("ldmxcsr %0\n\tfldcw %1" ::"m"(mxcsr), "m"(x87));
+    enum { MXCSR = 0x1f80, MXCSR_FLAGS = 0x3f, X87 = 0x037f };
+    uint32_t mxcsr;
+    uint16_t x87;
+    __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(mxcsr), "=m"(x87));
+    if (unlikely((mxcsr & ~(uint32_t)MXCSR_FLAGS) != MXCSR)) __asm__ volatile("ldmxcsr %0" ::"m"((uint32_t){MXCSR}));
+    if (unlikely(x87 != X87)) __asm__ volatile("fldcw %0" ::"m"((uint16_t){X87}));
 #else
     uint64_t fpcr;
     __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    if (unlikely(fpcr)) __asm__ volatile("msr fpcr, xzr"); /* dear on many cores, as in aarch64.S */
+    if (unlikely(fpcr)) __asm__ volatile("msr fpcr, xzr");
 #endif
 }
 /* About where the stack is now. (Asking the compiler for its frame would make it build one.) */

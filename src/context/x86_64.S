@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* x86-64, System V ABI. Layout of a saved context, from its stack pointer upwards: mxcsr and x87 control word (8 bytes),
  * r15, r14, r13, r12, rbx, rbp, return address. The CFI lets debuggers unwind a running task through these functions; at
- * a task's first frame the return address is marked undefined, so that every backtrace ends there. */
+ * a task's first frame the return address is marked undefined, so that every backtrace ends there.
+ *
+ * The control words are written only if they change: on some CPUs (Intel's) the next look at an mxcsr that was written with another value takes
+ * 35 ns. Its flags (what has happened so far) belong to nobody: the ABI keeps the modes only, and flags differ from task to task wherever
+ * somebody calculates. Each word is read back with the width it was stored with, else it would have to come from the cache. */
 
 #if defined(__CET__)
 #include <cet.h>
@@ -9,9 +13,18 @@
 #define _CET_ENDBR
 #endif
 
+#define MODES 0xffc0                    /* of mxcsr; the rest are flags */
+
         .text
 
-        .macro save_context
+        .macro words_at place           /* mxcsr to ecx, the x87's to edx */
+        stmxcsr \place(%rsp)
+        fnstcw \place + 4(%rsp)
+        mov \place(%rsp), %ecx
+        movzwl \place + 4(%rsp), %edx
+        .endm
+
+        .macro save_context             /* leaves the control words in ecx and edx */
         push %rbp
         .cfi_adjust_cfa_offset 8
         .cfi_rel_offset rbp, 0
@@ -32,15 +45,19 @@
         .cfi_rel_offset r15, 0
         sub $8, %rsp
         .cfi_adjust_cfa_offset 8
-        stmxcsr (%rsp)
-        fnstcw 4(%rsp)
+        words_at 0
         mov %rsp, (%rdi)
         .endm
 
-        .macro restore_context
+        .macro restore_context          /* the control words are in ecx and edx */
+        xor (%rsp), %ecx
+        test $MODES, %ecx
+        je 1f
         ldmxcsr (%rsp)
+1:      cmp %dx, 4(%rsp)
+        je 2f
         fldcw 4(%rsp)
-        add $8, %rsp
+2:      add $8, %rsp
         .cfi_adjust_cfa_offset -8
         pop %r15
         .cfi_adjust_cfa_offset -8
@@ -90,6 +107,7 @@ weft__ctx_start:                        /* rdi = void **save, rsi = top of an em
         .cfi_undefined rip              /* and so does the unwinder */
         call weft__task_main
         .cfi_restore_state
+        words_at -8                     /* below the stack pointer, where signals leave 128 bytes alone */
         mov %rax, %rsp
         restore_context
         .cfi_endproc
