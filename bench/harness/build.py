@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 CARGO_REGISTRY = "/usr/share/cargo/registry"  # where Debian's librust-*-dev packages put the sources
+GO_1_21 = "/usr/lib/go-1.21/bin/go"  # Debian's golang-1.21-go is not in PATH
+GO_ENV = {"GOTOOLCHAIN": "local", "GOROOT": ""}  # this Go itself: it fetches no other, and takes no library of another
 
 
 class Failed(Exception):
@@ -75,12 +77,14 @@ class Builder:
         return self.compile("protobench", self.cc, sources, ["-O2", "-w", "-fno-pie", "-no-pie"], ["-lpthread"])
 
     def go(self):
-        if not shutil.which("go"):
-            raise Failed("no go on this machine (Debian: golang-go)")
+        go = _go()
+        if not shutil.which(go):
+            raise Failed(f"no {go} on this machine (Debian: golang-1.21-go or golang-go)")
         target = os.path.join(self.out, "gobench")
-        if self.stale(target, self.files("bench", "peers", "go", ends=(".go", ".mod"))):
-            env = dict(os.environ, GOCACHE=os.path.join(self.out, "go-cache"), GOTOOLCHAIN="local", CGO_ENABLED="1")
-            self.run(["go", "build", "-trimpath", "-o", target, "."], "gobench", cwd=self.peer("go"), env=env)
+        sources = self.files("bench", "peers", "go", ends=(".go", ".mod"))
+        if self.stale(target, sources) or _go_of(target) != _first_line([go, "env", "GOVERSION"], GO_ENV):
+            env = dict(os.environ, GOCACHE=os.path.join(self.out, "go-cache"), CGO_ENABLED="1", **GO_ENV)
+            self.run([go, "build", "-trimpath", "-o", target, "."], "gobench", cwd=self.peer("go"), env=env)
         return target
 
     def tokio(self):
@@ -136,19 +140,29 @@ def build_all(root, build, sides):
     return programs, missing
 
 
-def _first_line(argv):
+def _first_line(argv, env=None):
+    env = dict(os.environ, **(env or {}))
     try:
-        text = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+        text = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
         return text.decode(errors="replace").strip().split("\n")[0]
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+def _go():
+    return os.environ.get("GO") or (GO_1_21 if os.access(GO_1_21, os.X_OK) else "go")
+
+
+def _go_of(program):
+    """The version of Go that built a program, as the program itself has it."""
+    return _first_line([_go(), "version", program], GO_ENV).rpartition(": ")[2]
 
 
 def versions(programs):
     """One phrase for each peer whose version can be had."""
     found = []
     if "go" in programs:
-        found.append(_first_line(["go", "version"]).replace("go version ", "").split(" ")[0])
+        found.append(_go_of(programs["go"]))
     if "tokio" in programs:
         names = [d for d in os.listdir(CARGO_REGISTRY) if d.startswith("tokio-") and d[6].isdigit()]
         found.append(" ".join([*(n.replace("-", " ") for n in sorted(names)), f"({_first_line(['rustc', '--version']).split(' (')[0]})"]))
