@@ -20,21 +20,35 @@ bool weft__lock_is_strict(void) {
     return weft__load(&strict, relaxed); /* as above */
 }
 
-void weft__lock_slow(weft__lock *l) {
+typedef struct {
+    int pauses, total;
+} patience;
+
+/* Between two attempts. */
+static void back_off(patience *p) {
     bool spin = !weft__lock_is_strict();
-    int pauses = BACK_OFF_FIRST, total = 0;
-    for (;;) {
-        if (spin) {
-            for (int i = 0; i < pauses; i++) weft__cpu_relax();
-            total += pauses;
-            if (pauses < BACK_OFF_MAX) pauses *= 2;
-        }
-        if (weft__lock_try(l)) return;
-        if (!spin || total > BACK_OFF_TOTAL) {
-            weft__lock_stuck *stuck = weft__load(&weft__lock_is_stuck, relaxed); /* set when there was one thread */
-            if (unlikely(stuck != NULL)) stuck();
-            sched_yield();
-            total = 0;
-        }
+    if (!p->pauses) p->pauses = BACK_OFF_FIRST;
+    if (spin) {
+        for (int i = 0; i < p->pauses; i++) weft__cpu_relax();
+        p->total += p->pauses;
+        if (p->pauses < BACK_OFF_MAX) p->pauses *= 2;
     }
+    if (spin && p->total <= BACK_OFF_TOTAL) return;
+    weft__lock_stuck *stuck = weft__load(&weft__lock_is_stuck, relaxed); /* set when there was one thread */
+    if (unlikely(stuck != NULL)) stuck();
+    sched_yield();
+    p->total = 0;
+}
+
+void weft__lock_slow(weft__lock *l) {
+    patience p = {0, 0};
+    do {
+        back_off(&p);
+    } while (weft__load(&l->held, relaxed) || !weft__lock_take_upright(l));
+    if (weft__load(&l->leans, relaxed)) weft__lock_straighten(l); /* K1 */
+}
+
+void weft__lock_wait_kept(weft__lock *l) {
+    patience p = {0, 0};
+    while (weft__load(&l->kept, acquire)) back_off(&p); /* pairs with the releases in weft__lock_leave, weft__lean_take */
 }

@@ -9,9 +9,13 @@
 _Static_assert(offsetof(weft_chan, refs) == WEFT_LINE, "what an operation touches is one line");
 _Static_assert(offsetof(weft_chan, on_undelivered) == 2 * WEFT_LINE, "what is fixed is not on a line that is written");
 
-enum { CHAN_SIZE = 3 * WEFT_LINE };
+enum {
+    CHAN_SIZE = 3 * WEFT_LINE,
+    LEAN_AFTER = 4096, /* operations: 50 us or so, some ten times what straightening it takes */
+};
 _Static_assert(sizeof(weft_chan) <= CHAN_SIZE, "a channel fits its slab");
 
+uint32_t weft__chan_lean_after = LEAN_AFTER, weft__chan_lean_growth = 2;
 weft__slab weft__chan_slab = {.size = CHAN_SIZE, .link_at = offsetof(weft_chan, slab_link)};
 
 /* ---- making and freeing ---- */
@@ -94,7 +98,11 @@ static void chan_init(weft_chan *c, const weft_chan_opts *o, size_t elem, size_t
     c->arg = o->arg;
     c->name = p->name;
     c->kind = o->kind;
-    weft__store(&c->refs, 1, relaxed); /* published with the channel */
+    c->lean_slot = 0;
+    c->lean_run = 0;
+    c->lean_need = weft__chan_lean_after;
+    weft__store(&c->lock.leans, 0, relaxed); /* nobody knows it yet; its memory may have been another channel's (P4) */
+    weft__store(&c->refs, 1, relaxed);       /* published with the channel */
 }
 
 weft_chan *weft_chan_new_opts(size_t elem_size, const weft_chan_opts *opts) {
@@ -264,7 +272,7 @@ static int recv_aided(weft_chan *c, void *elem, aid *a) {
 static WEFT_COLD void aid_finish(weft_chan *c, aid *a) {
     if (a->undelivered) c->on_undelivered(a->memory, c->arg);
     weft__slot *s = weft__enter();
-    weft__lock_take(&c->lock);
+    weft__lock_take_on(&c->lock, s);
     if (!c->spare) {
         c->spare = a->memory;
         a->memory = NULL;
@@ -317,8 +325,8 @@ static WEFT_NOINLINE int operate_slow(weft_chan *c, int what, void *elem, weft_d
     int r = weft__cancel_check(b), err = 0;
     while (r == 0) {
         weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
-        weft__lock_take(&c->lock);
-        weft__fence_after_rmw();
+        weft__lock_take_on(&c->lock, s);
+        weft__lock_fence(&c->lock);
         r = step_aided(c, what, elem, &wake, &aid);
         if (r == WEFT_CHAN_WAIT && ready && !(err = weft__wait_check(&wait))) {
             weft__waiter x;
@@ -351,7 +359,12 @@ int weft__chan_recv_aided(weft_chan *c, void *elem) {
     return operate_slow(c, RECV, elem, WEFT_POLL);
 }
 
-/* It cannot be done now, and the lock is held: queues up and parks, in the plain case. */
+static void post_unlock(weft__slot *s, void *lock) {
+    (void)s;
+    weft__lock_leave_upright(lock);
+}
+
+/* It cannot be done now, and the lock is held, by exchange: queues up and parks, in the plain case. */
 WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
     weft__block *b = &weft__cur(w)->b;
     weft__fence_after_rmw(); /* P3: wait_lock before the epoch. Only who parks needs it, so it is here and not behind the lock */
@@ -359,7 +372,7 @@ WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadl
     bool plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE &&
                  weft__load(&b->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed);
     if (unlikely(!plain)) {
-        weft__lock_leave(&c->lock);
+        weft__lock_leave_upright(&c->lock);
         return operate_slow(c, what, elem, deadline);
     }
     weft__waiter x;
@@ -367,7 +380,7 @@ WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadl
     weft__store(&b->reason, what == SEND ? WEFT_WAIT_SEND : WEFT_WAIT_RECV, relaxed); /* for people */
     weft__store(&b->since, weft__load(&s->now, relaxed), relaxed);
     weft__store(&b->queued, &c->lock, release); /* P2; pairs with interrupt_single */
-    weft__park_locked(w, s, &c->lock);
+    weft__park(w, s, post_unlock, &c->lock);
     w = weft__self(); /* H9 */
     b = &weft__cur(w)->b;
     weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
@@ -376,7 +389,7 @@ WEFT_INLINE int park_for(weft_chan *c, int what, void *elem, weft_deadline deadl
     return r;
 }
 
-/* No room below `bound` means something else than to wait; the lock is held. */
+/* No room below `bound` means something else than to wait, or the lock is not held by exchange. */
 static WEFT_NOINLINE int send_without_waiting(weft_chan *c, void *elem, weft_deadline deadline, weft__slot *s) {
     int r = weft__chan_send_full(c, elem);
     weft__lock_leave(&c->lock);
@@ -386,12 +399,12 @@ static WEFT_NOINLINE int send_without_waiting(weft_chan *c, void *elem, weft_dea
     return r;
 }
 static WEFT_NOINLINE int park_to_send(weft_chan *c, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
-    if (unlikely(c->flags & (WEFT_CHAN_CLOSED | WEFT_CHAN_ODD | WEFT_CHAN_LOW)))
+    if (unlikely(c->flags & (WEFT_CHAN_CLOSED | WEFT_CHAN_ODD | WEFT_CHAN_LOW | WEFT_CHAN_LEANT)))
         return send_without_waiting(c, elem, deadline, s);
     return park_for(c, SEND, elem, deadline, w, s);
 }
 static WEFT_NOINLINE int park_to_receive(weft_chan *c, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
-    if (unlikely(c->flags & (WEFT_CHAN_CLOSED | WEFT_CHAN_MORE))) {
+    if (unlikely(c->flags & (WEFT_CHAN_CLOSED | WEFT_CHAN_MORE | WEFT_CHAN_LEANT))) {
         weft__lock_leave(&c->lock);
         return operate_slow(c, RECV, elem, deadline);
     }
@@ -411,11 +424,14 @@ WEFT_INLINE int pay(weft__worker *w, weft__slot *s) {
     return 0;
 }
 
-/* The element has changed hands with somebody who waited; the lock is held. */
-WEFT_INLINE int met(weft_chan *c, weft__waiter *x, weft__worker *w, weft__slot *s) {
+/* The element has changed hands with somebody who waited; the lock is held, `upright`: by exchange. */
+WEFT_INLINE int met(weft_chan *c, weft__waiter *x, weft__worker *w, weft__slot *s, bool upright) {
     weft__block *wake = x->block;
     wake->result = (int32_t)x->index;
-    weft__lock_leave(&c->lock);
+    if (upright)
+        weft__lock_leave_upright(&c->lock);
+    else
+        weft__lock_leave(&c->lock);
     if (likely(weft__load(&wake->kind, relaxed) == WEFT_BLOCK_TASK))
         weft__ready(s, weft__container(wake, weft__task, b));
     else
@@ -441,13 +457,13 @@ static WEFT_NOINLINE int meet_receiver(weft_chan *c, void *elem, weft_deadline d
     if (unlikely(!x)) return met_nobody(c, SEND, elem, deadline, w, s);
     if (x->elem) weft__chan_copy(x->elem, elem, c->elem, true);
     weft__chan_count_handed(c);
-    return met(c, x, w, s);
+    return met(c, x, w, s, false);
 }
 /* The waiting sender's element takes the place of the oldest. */
 static WEFT_NOINLINE int take_over_place(weft_chan *c, weft__waiter *x, void *elem, weft__worker *w, weft__slot *s) {
     weft__chan_get(c, elem, true);
     weft__chan_put(c, x->elem, true);
-    return met(c, x, w, s);
+    return met(c, x, w, s, false);
 }
 static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline deadline, weft__worker *w, weft__slot *s) {
     weft__waiter *x = weft__queue_claim(&c->senders);
@@ -455,11 +471,26 @@ static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline dea
     if (c->count) return take_over_place(c, x, elem, w, s);
     if (likely(elem != NULL)) weft__chan_copy(elem, x->elem, c->elem, true);
     if (unlikely(++c->first == 0)) c->left += UINT64_C(1) << 32; /* C2: a rendezvous; as weft__chan_count_handed */
-    return met(c, x, w, s);
+    return met(c, x, w, s, true);                                /* C2: cap == 0, so C7 */
+}
+
+/* Now and then, under the lock: if it was always somebody on this slot lately who came this way, the lock leans there from now on. It has to be for
+ * twice as long each time, so whoever straightens it again and again does so less and less. */
+WEFT_INLINE void lean(weft_chan *c, weft__slot *s, uint32_t operations) {
+    bool again = c->lean_slot == s->lean && !weft__load(&c->lock.leans, relaxed); /* K1 */
+    c->lean_slot = s->lean;
+    c->lean_run = again ? c->lean_run + operations : 0;
+    if (likely(c->lean_run < c->lean_need) || weft__fences || weft__load(&c->lock.leans, relaxed)) return; /* K4, K1 */
+    c->lean_run = 0;
+    if (c->lean_need < UINT32_MAX / 4) c->lean_need *= weft__chan_lean_growth;
+    c->flags |= WEFT_CHAN_LEANT; /* C7 */
+    weft__lean_begin(&c->lock, s->lean);
 }
 
 static WEFT_NOINLINE int pay_and_leave(weft_chan *c, weft__slot *s) {
-    s->budget -= c->cap < WEFT_CHAN_LUMP ? (int32_t)c->cap : WEFT_CHAN_LUMP;
+    uint32_t lump = c->cap < WEFT_CHAN_LUMP ? c->cap : WEFT_CHAN_LUMP;
+    s->budget -= (int32_t)lump;
+    lean(c, s, lump);
     weft__lock_leave(&c->lock); /* whoever got the element may drop the channel now */
     if (s->budget < 0) return step_back(s);
     weft__leave();
@@ -478,10 +509,13 @@ WEFT_INLINE bool enter_locked(weft_chan *c, weft__worker **w, weft__slot **s) {
     weft__block *b = &weft__cur(*w)->b;
     bool cancelled = weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed); /* or something else was */
     if (unlikely(cancelled)) return false;
-    if (c->cap == 0 || weft__load(&b->wait_lock, relaxed) != &c->lock) /* a store that is not needed costs 0.5 ns */
-        weft__store(&b->wait_lock, &c->lock, release);                 /* P3; pairs with the acquire in weft__interrupt */
-    if (unlikely(!weft__lock_take_once(&c->lock))) return false;
-    return true;
+    if (c->cap == 0) {                                 /* C7 */
+        weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
+        return likely(weft__lock_take_upright(&c->lock));
+    }
+    if (weft__load(&b->wait_lock, relaxed) != &c->lock) /* a store that is not needed costs 0.5 ns */
+        weft__store(&b->wait_lock, &c->lock, release);  /* as above */
+    return weft__lean_take(&c->lock, (*s)->lean) || likely(weft__lock_take_once(&c->lock));
 }
 
 int weft_chan_send(weft_chan *c, const void *elem, weft_deadline deadline) {
@@ -516,7 +550,7 @@ int weft__chan_put_latest(weft_chan *c, const void *elem) {
     weft__block *wake = NULL;
     _Alignas(16) char old[WEFT_CHAN_SMALL]; /* as an element of a buffer is */
     bool gave_way = false;
-    weft__lock_take(&c->lock);
+    weft__lock_take_on(&c->lock, s);
     int r = weft__chan_send_locked(c, elem, &wake, true);
     if (r > 0 && c->count) { /* C1: nobody receives; C2 is true again after the put */
         weft__chan_copy(old, c->buffer + (size_t)c->first * c->elem, c->elem, true);
@@ -545,7 +579,7 @@ static void evict(weft__queue *q, weft__queue *out) {
 int weft_chan_close(weft_chan *c) {
     weft__slot *s = weft__enter();
     weft__queue woken = {NULL, NULL};
-    weft__lock_take(&c->lock);
+    weft__lock_take_on(&c->lock, s);
     bool again = c->flags & WEFT_CHAN_CLOSED;
     c->flags |= WEFT_CHAN_CLOSED;
     c->bound = 0; /* C3 */
@@ -563,7 +597,7 @@ int weft_chan_close(weft_chan *c) {
 /* An element that somebody was just putting in or taking out is lost with the others of its channel. */
 static void forget(void *obj) {
     weft_chan *c = obj;
-    if (!weft__lock_take_once(&c->lock)) {
+    if (weft__lock_forget(&c->lock)) {
         c->count = 0;
         c->blocks = c->last = NULL; /* their memory is lost */
         c->more = 0;
@@ -572,7 +606,6 @@ static void forget(void *obj) {
     if (!c->blocks) c->flags &= ~(uint32_t)WEFT_CHAN_MORE;
     c->bound = 0; /* C3 */
     c->receivers = c->senders = (weft__queue){NULL, NULL};
-    weft__lock_leave(&c->lock);
 }
 
 void weft__chans_forget(void) {
@@ -583,7 +616,7 @@ void weft__chans_forget(void) {
 
 size_t weft_chan_len(weft_chan *c) {
     weft__slot *s = weft__enter();
-    weft__lock_take(&c->lock);
+    weft__lock_take_on(&c->lock, s);
     size_t n = c->count + c->more;
     weft__lock_leave(&c->lock);
     if (s) weft__leave();
@@ -602,7 +635,7 @@ static size_t waiting(const weft__queue *q) {
 
 void weft_chan_stats_get(weft_chan *c, weft_chan_stats *out) {
     weft__slot *s = weft__enter();
-    weft__lock_take(&c->lock);
+    weft__lock_take_on(&c->lock, s);
     size_t len = c->count + c->more;
     uint64_t gone = c->left + c->first; /* C6 */
     *out = (weft_chan_stats){.sent = gone + len,

@@ -9,6 +9,7 @@
  *  C4  bound <= mark, bound <= cap: a send that finds count < bound just puts its element into the buffer
  *  C5  blocks != NULL          =>  bound == 0: an UNLIMITED channel's newer elements are behind its buffer, and new ones go there
  *  C6  received + undelivered = left + first, sent = that + count + more
+ *  C7  the lock leans (lock.h)  =>  LEANT, and cap > 0
  * (A waiter of a select that has been won elsewhere may still stand in a queue: it counts as absent.)
  *
  * What is special goes through one hole. The fast paths know a buffer and two queues, nothing else; every other kind, a closed channel, and
@@ -34,9 +35,10 @@
 /* weft_chan.flags; under lock */
 enum {
     WEFT_CHAN_CLOSED = 1,
-    WEFT_CHAN_MORE = 2, /* UNLIMITED: there are blocks behind the buffer */
-    WEFT_CHAN_ODD = 4,  /* not BUFFERED: a send does not wait for room. Fixed */
-    WEFT_CHAN_LOW = 8,  /* mark < cap: no room below `bound` does not mean that there is none */
+    WEFT_CHAN_MORE = 2,   /* UNLIMITED: there are blocks behind the buffer */
+    WEFT_CHAN_ODD = 4,    /* not BUFFERED: a send does not wait for room. Fixed */
+    WEFT_CHAN_LOW = 8,    /* mark < cap: no room below `bound` does not mean that there is none */
+    WEFT_CHAN_LEANT = 16, /* the lock has leant (lock.h), and may: it is looked at how it is held */
 };
 
 /* Elements of an UNLIMITED channel. The first block's `data` is the channel's buffer. */
@@ -69,6 +71,9 @@ struct weft_chan {
     void *arg;
     char *name;
     int kind;
+    /* Once in a lap, under the lock: who took it lately, how often in a row, and how often it must be until it leans. */
+    uint16_t lean_slot;
+    uint32_t lean_run, lean_need;
     void *slab_link[2];
 };
 
@@ -79,6 +84,8 @@ int weft__chan_put_latest(weft_chan *c, const void *elem);
 int weft__chan_send_aided(weft_chan *c, const void *elem);
 int weft__chan_recv_aided(weft_chan *c, void *elem);
 
+/* Operations in a row on one slot, after which a new channel's lock leans to it, and by what that grows each time. Variables for tests. */
+extern uint32_t weft__chan_lean_after, weft__chan_lean_growth;
 extern weft__slab weft__chan_slab; /* type-stable: P4 */
 /* In the child of a fork: those who waited do not exist, and whoever held a lock does not. Every channel is closed. */
 void weft__chans_forget(void);

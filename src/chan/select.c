@@ -34,31 +34,33 @@ uint32_t *weft__select_random(weft__slot *s) {
 }
 
 /* Does the first case that can be done, in a random order: all that can be done are equally likely. */
-WEFT_INLINE int32_t look_two(weft_case *cases, bool locked, uint32_t *random, weft__block **wake) {
-    uint32_t first = weft__random(random) >> 31;
-    int32_t r = weft__case_try(&cases[first], first, locked, false, wake);
-    return r != NONE ? r : weft__case_try(&cases[first ^ 1], first ^ 1, locked, false, wake);
+WEFT_INLINE int32_t look_two(weft_case *cases, bool locked, weft__slot *slot, weft__block **wake) {
+    uint32_t first = weft__random(weft__select_random(slot)) >> 31;
+    int32_t r = weft__case_try(&cases[first], first, locked, false, slot, wake);
+    return r != NONE ? r : weft__case_try(&cases[first ^ 1], first ^ 1, locked, false, slot, wake);
 }
 
 /* Up to 16 cases; those that are left are the nibbles of a word. */
-WEFT_NOINLINE static int32_t look_few(weft_case *cases, uint32_t n, bool locked, uint32_t *random, weft__block **wake) {
+WEFT_NOINLINE static int32_t look_few(weft_case *cases, uint32_t n, bool locked, weft__slot *slot, weft__block **wake) {
+    uint32_t *random = weft__select_random(slot);
     uint64_t left = UINT64_C(0xfedcba9876543210);
     for (; n; n--) {
         uint32_t at = n > 1 ? 4 * weft__random_below(random, n) : 0;
         uint64_t index = left >> at & 15;
         left ^= (index ^ (left >> 4 * (n - 1) & 15)) << at; /* the last one takes its place */
-        int32_t r = weft__case_try(&cases[index], (uint32_t)index, locked, true, wake);
+        int32_t r = weft__case_try(&cases[index], (uint32_t)index, locked, true, slot, wake);
         if (r != NONE) return r;
     }
     return NONE;
 }
 
-static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__block **wake) {
+static int32_t look_many(selection *s, bool locked, weft__slot *slot, weft__block **wake) {
+    uint32_t *random = weft__select_random(slot);
     for (uint32_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
     for (uint32_t n = s->n; n; n--) {
         uint32_t at = weft__random_below(random, n), index = s->turn[at];
         s->turn[at] = s->turn[n - 1];
-        int32_t r = weft__case_try(&s->cases[index], index, locked, true, wake);
+        int32_t r = weft__case_try(&s->cases[index], index, locked, true, slot, wake);
         if (r != NONE) return r;
     }
     return NONE;
@@ -68,10 +70,9 @@ static int32_t look_many(selection *s, bool locked, uint32_t *random, weft__bloc
 
 WEFT_INLINE bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
-    uint32_t *random = weft__select_random(slot);
-    *result = s->pair            ? look_two(s->cases, true, random, wake)
-              : s->n <= ON_STACK ? look_few(s->cases, s->n, true, random, wake)
-                                 : look_many(s, true, random, wake);
+    *result = s->pair            ? look_two(s->cases, true, slot, wake)
+              : s->n <= ON_STACK ? look_few(s->cases, s->n, true, slot, wake)
+                                 : look_many(s, true, slot, wake);
     return *result != NONE;
 }
 
@@ -91,14 +92,14 @@ WEFT_INLINE void queue_all(weft__many *m) {
 }
 
 /* The ones that did not win are still queued, or have been passed over. */
-WEFT_INLINE void withdraw_all(weft__many *m, int32_t result) {
+WEFT_INLINE void withdraw_all(weft__many *m, int32_t result, weft__slot *slot) {
     selection *s = weft__container(m, selection, many);
     uint32_t winner = weft__select_index(result);
     for (uint32_t i = 0; i < s->n; i++) {
         weft_case *k = &s->cases[i];
         if (!k->chan || i == winner) continue;
         weft__lock *l = weft__case_lock(k, !s->pair);
-        weft__lock_take(l);
+        weft__lock_take_on(l, slot);
         if (s->waiters[i].queue) weft__queue_remove(&s->waiters[i]);
         weft__lock_leave(l);
     }
@@ -163,8 +164,7 @@ static int32_t select_any(selection *s, weft_deadline deadline) {
     int32_t result = check(s->cases, s->n, b);
     if (!result) result = weft__cancel_check(b);
     if (!result) {
-        uint32_t *random = weft__select_random(slot);
-        result = s->turn ? look_many(s, false, random, &wake) : look_few(s->cases, s->n, false, random, &wake);
+        result = s->turn ? look_many(s, false, slot, &wake) : look_few(s->cases, s->n, false, slot, &wake);
         if (wake) weft__resume(wake, slot);
         if (result == NONE)
             result = s->turn ? wait_for_one(s, b, deadline, &slot) : wait_few(s->cases, s->n, b, deadline, &slot);
@@ -201,7 +201,7 @@ static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t at, bool last, we
     weft__block *wake = NULL;
     int32_t result = weft__case_try_locked(&cases[at], at, false, &wake);
     weft__lock_leave(&cases[at].chan->lock);
-    if (result == NONE && !last) result = weft__case_try(&cases[at ^ 1], at ^ 1, false, false, &wake);
+    if (result == NONE && !last) result = weft__case_try(&cases[at ^ 1], at ^ 1, false, false, slot, &wake);
     if (result == NONE) {
         result = wait_two(cases, &weft__cur(weft__self())->b, deadline, &slot);
     } else if (wake) {
@@ -223,7 +223,7 @@ static WEFT_NOINLINE int32_t wait_held(weft_case *cases, uint32_t lower, weft__b
     queue_all(&s.many);
     *slot = weft__wait_many(b, *slot, WEFT_FOREVER, WEFT_WAIT_SELECT, weft__many_post, &s.many);
     int32_t result = b->result;
-    withdraw_all(&s.many, result);
+    withdraw_all(&s.many, result, *slot);
     weft__many_end(b);
     return likely(result != WEFT_AWAIT_AGAIN) ? result : wait_two(cases, b, WEFT_FOREVER, slot);
 }
@@ -233,7 +233,7 @@ static WEFT_NOINLINE int32_t wait_held(weft_case *cases, uint32_t lower, weft__b
 static WEFT_NOINLINE int select_held(weft_case *cases, uint32_t lower, weft_deadline deadline, weft__slot *slot) {
     weft__block *b = &weft__cur(weft__self())->b, *wake = NULL;
     weft_case *k = &cases[lower ^ 1];
-    weft__fence_after_rmw(); /* P3 */
+    weft__lock_fence(&k->chan->lock); /* P3 */
     int32_t result = weft__case_try_locked(k, lower ^ 1, false, &wake);
     bool plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE; /* otherwise there is something to prepare first */
     if (likely(result == NONE && plain) && weft__cancel_check(b)) result = WEFT_ECANCELED;
@@ -254,13 +254,13 @@ static WEFT_NOINLINE int select_held(weft_case *cases, uint32_t lower, weft_dead
 /* The same after the other was looked at first, and is not locked. */
 static WEFT_NOINLINE int select_downward(weft_case *cases, uint32_t lower, weft_deadline deadline, weft__slot *slot) {
     weft__many_begin(&weft__cur(weft__self())->b); /* P3: before the exchange */
-    weft__lock_take(&cases[lower ^ 1].chan->lock);
+    weft__lock_take_on(&cases[lower ^ 1].chan->lock, slot);
     return select_held(cases, lower, deadline, slot);
 }
 
 /* The other channel's lock is not to be had at once. */
 static WEFT_COLD int select_upward(weft_case *cases, uint32_t lower, weft_deadline deadline, weft__slot *slot) {
-    weft__lock_slow(&cases[lower ^ 1].chan->lock);
+    weft__lock_take(&cases[lower ^ 1].chan->lock);
     return select_held(cases, lower, deadline, slot);
 }
 
@@ -283,6 +283,11 @@ WEFT_INLINE bool above(const weft_chan *a, const weft_chan *b) {
     return (uintptr_t)a > (uintptr_t)b;
 }
 
+/* As weft__lock_take_on, but one attempt, and without a call. */
+WEFT_INLINE bool take_once(weft_chan *c, weft__slot *s) {
+    return weft__lean_take(&c->lock, s->lean) || likely(weft__lock_take_once(&c->lock));
+}
+
 /* The most common one is written out: two cases, and one can be received from a buffer. As in chan.c, every way out is a jump. */
 int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
     weft__worker *w;
@@ -295,7 +300,7 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
     uint32_t at = weft__random(&slot->random) >> 31;
     weft_case *k = &cases[at];
     weft_chan *c = k->chan;
-    if (unlikely(!c) || unlikely(!weft__lock_take_once(&c->lock))) return select_few(cases, n, deadline);
+    if (unlikely(!c) || unlikely(!take_once(c, slot))) return select_few(cases, n, deadline);
     if (!plain_element(c, k)) {
         if (!plain_nothing(c, k)) return select_two(cases, at, false, deadline, slot);
         weft_chan *other = cases[at ^ 1].chan, *lower = above(other, c) ? c : NULL;
@@ -307,7 +312,7 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
         k = &cases[at];
         c = other;
         if (unlikely(!c)) return select_few(cases, n, deadline);
-        if (unlikely(!weft__lock_take_once(&c->lock)))
+        if (unlikely(!take_once(c, slot)))
             return lower ? select_upward(cases, at ^ 1, deadline, slot) : select_few(cases, n, deadline);
         if (!plain_element(c, k)) {
             if (lower) return select_held(cases, at ^ 1, deadline, slot);

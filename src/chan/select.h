@@ -5,6 +5,7 @@
 
 #include "chan/chan.h"
 #include "park/many.h"
+#include "sched/handoff.h"
 
 #include <weft/select.h>
 
@@ -36,10 +37,11 @@ WEFT_INLINE int32_t weft__case_try_locked(weft_case *k, uint32_t index, bool tas
     if (r == WEFT_CHAN_WAIT) return WEFT_SELECT_NONE;
     return (int32_t)(index | (r == WEFT_CHAN_AID ? WEFT_SELECT_AIDED : WEFT_SELECT_CLOSED));
 }
-WEFT_INLINE int32_t weft__case_try(weft_case *k, uint32_t index, bool locked, bool tasks, weft__block **wake) {
+/* The same with the lock taken for it, from inside the runtime on the slot s (NULL: from outside), unless it is held. */
+WEFT_INLINE int32_t weft__case_try(weft_case *k, uint32_t index, bool locked, bool tasks, weft__slot *s, weft__block **wake) {
     if (unlikely(!k->chan)) return WEFT_SELECT_NONE;
     if (locked) return weft__case_try_locked(k, index, tasks, wake);
-    weft__lock_take(weft__case_lock(k, tasks));
+    weft__lock_take_on(weft__case_lock(k, tasks), s);
     int32_t r = weft__case_try_locked(k, index, tasks, wake);
     weft__lock_leave(weft__case_lock(k, tasks));
     return r;

@@ -56,7 +56,7 @@ static weft__lock *lock_of(selection *s, uint32_t i) {
 static int32_t try_channel(weft_case *k, uint32_t i) {
     weft__slot *slot = weft__enter();
     weft__block *wake = NULL;
-    int32_t r = weft__case_try(k, i, false, true, &wake);
+    int32_t r = weft__case_try(k, i, false, true, slot, &wake);
     if (wake) weft__resume(wake, slot);
     if (slot) weft__leave();
     return r;
@@ -101,12 +101,11 @@ static int32_t look(selection *s, bool once) {
 
 static bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
-    (void)slot;
     *result = NONE;
     all_turns(s);
     for (uint32_t n = s->n; n && *result == NONE; n--) {
         uint32_t i = next_turn(s, n);
-        *result = s->cases[i].op != WEFT_CASE_FD ? weft__case_try(&s->cases[i], i, true, true, wake)
+        *result = s->cases[i].op != WEFT_CASE_FD ? weft__case_try(&s->cases[i], i, true, true, slot, wake)
                   : s->cases[i].chan             ? try_news(&s->fds[i])
                                                  : NONE;
     }
@@ -123,12 +122,12 @@ static void queue_all(weft__many *m) {
     }
 }
 
-static void withdraw_all(weft__many *m, int32_t result) {
+static void withdraw_all(weft__many *m, int32_t result, weft__slot *slot) {
     selection *s = weft__container(m, selection, many);
     uint32_t winner = weft__select_index(result);
     for (uint32_t i = 0; i < s->n; i++) {
         if (absent(s, i) || i == winner) continue;
-        weft__lock_take(lock_of(s, i));
+        weft__lock_take_on(lock_of(s, i), slot);
         if (s->waiters[i].queue) weft__queue_remove(&s->waiters[i]);
         weft__lock_leave(lock_of(s, i));
     }

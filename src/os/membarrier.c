@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "os/os.h"
 
+#include "base/lock.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,4 +39,10 @@ void weft__heavy_barrier(void) {
         weft__die("membarrier(2) worked at the start and fails now (errno %d): was it forbidden by a filter? "
                   "Set WEFT_NO_MEMBARRIER=1 to do without it.",
                   errno);
+}
+
+void weft__lock_straighten(weft__lock *l) {
+    weft__store(&l->leans, 0, relaxed); /* K2: before the barrier */
+    weft__heavy_barrier();              /* K2; pairs with the compiler barrier in weft__lean_take */
+    weft__lock_wait_kept(l);
 }

@@ -28,7 +28,7 @@ typedef struct weft__many_kind {
     void (*queue)(weft__many *m);
     /* Without locks: takes off, under its object's lock, every waiter that is still on a queue. `result` is the winner's; the waiter
      * that it took off needs no look, nor the lock: see weft__many_post. */
-    void (*withdraw)(weft__many *m, int32_t result);
+    void (*withdraw)(weft__many *m, int32_t result, weft__slot *s);
 } weft__many_kind;
 
 /* Sorts the first n of `order` and drops what is there twice. */
@@ -47,8 +47,8 @@ WEFT_INLINE void weft__many_sort(weft__many *m, size_t n) {
     if (first == order[1]) m->locks = 1;
 }
 
-WEFT_INLINE void weft__many_lock(weft__many *m) {
-    for (size_t i = 0; i < m->locks; i++) weft__lock_take(m->order[i]);
+WEFT_INLINE void weft__many_lock(weft__many *m, weft__slot *s) {
+    for (size_t i = 0; i < m->locks; i++) weft__lock_take_on(m->order[i], s);
 }
 WEFT_INLINE void weft__many_unlock(weft__lock **order, size_t n) {
     for (size_t i = 0; i < n; i++) weft__lock_leave(order[i]);
@@ -64,11 +64,11 @@ WEFT_INLINE bool weft__many_park(weft__many *m, weft__many_kind kind, weft__wait
                                  weft__slot **s) {
     weft__block *b = m->block, *wake = NULL;
     weft__many_begin(b);
-    weft__many_lock(m);
+    weft__many_lock(m, *s);
     if (unlikely(m->locks == 0))
         atomic_thread_fence(memory_order_seq_cst); /* P3, with no object at all */
     else
-        weft__fence_after_rmw(); /* P3 */
+        weft__lock_fence(m->order[m->locks - 1]); /* P3: behind the last one */
     if (kind.look(m, *s, result, &wake) || (*result = wait->armed ? weft__wait_check(wait) : weft__cancel_check(b)) != 0) {
         weft__many_unlock(m->order, m->locks);
         weft__many_end(b);
@@ -78,7 +78,7 @@ WEFT_INLINE bool weft__many_park(weft__many *m, weft__many_kind kind, weft__wait
     kind.queue(m);
     *s = weft__wait_many(b, *s, deadline, kind.reason, weft__many_post, m);
     *result = b->result;
-    kind.withdraw(m, *result);
+    kind.withdraw(m, *result, *s);
     weft__many_end(b);
     return true;
 }

@@ -51,8 +51,8 @@ static bool concerns(weft__block *b, int err) {
 }
 
 /* The lock decides (P2). */
-static bool interrupt_single(weft__block *b, weft__lock *l, int err) {
-    weft__lock_take(l);                                                   /* waits until the stack was left (P1) */
+static bool interrupt_single(weft__block *b, weft__lock *l, int err, weft__slot *s) {
+    weft__lock_take_on(l, s);                                             /* waits until the stack was left (P1) */
     bool mine = weft__load(&b->queued, acquire) == l && concerns(b, err); /* pairs with the release in weft__wait_single */
     if (mine) {
         weft__queue_remove(b->waiter);
@@ -101,7 +101,7 @@ void weft__unhold(weft__block *b, weft__lock *held) {
 bool weft__interrupt(weft__block *b, int err, weft__slot *s) {
     weft__lock *l = weft__load(&b->wait_lock, acquire); /* P3: after the epoch, or the timer's `fired` */
     if (!l) return false;
-    bool won = l == WEFT_MANY ? interrupt_many(b, err) : interrupt_single(b, l, err);
+    bool won = l == WEFT_MANY ? interrupt_many(b, err) : interrupt_single(b, l, err, s);
     if (won) weft__resume(b, s);
     return won;
 }

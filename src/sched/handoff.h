@@ -119,6 +119,11 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
     return weft__gate_slot(weft__load(&w->gate, relaxed));
 }
 
+/* Takes the lock from inside the runtime on the slot s (NULL: from outside), the way it leans if it does. */
+WEFT_INLINE void weft__lock_take_on(weft__lock *l, weft__slot *s) {
+    if (!s || !weft__lean_take(l, s->lean)) weft__lock_take(l);
+}
+
 /* Takes the slot from a worker that is outside the runtime and gives it to another. False: it was not to be had now; the worker
  * will meet the request at its next entry. From any thread that is not inside the runtime. */
 bool weft__slot_take(weft__slot *s);

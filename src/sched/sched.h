@@ -137,6 +137,7 @@ typedef void weft__post(weft__slot *s, void *arg);
 struct weft__slot {
     /* The owner's. */
     int32_t budget;
+    uint16_t lean;      /* its name among locks that lean (base/lock.h): not 0; fixed */
     uint32_t round_end; /* when `picks` gets there, there is something to attend to (weft__attend) */
     uint32_t fair_end;  /* when it gets there, it is the global queues' and the timers' turn */
     uint32_t random;

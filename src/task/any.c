@@ -30,11 +30,11 @@ static void queue(weft__many *m) {
     }
 }
 
-static void withdraw(weft__many *m, int32_t result) {
+static void withdraw(weft__many *m, int32_t result, weft__slot *s) {
     choice *c = weft__container(m, choice, many);
     for (size_t i = 0; i < c->n; i++) {
         if (!c->tasks[i] || (int32_t)i == result) continue;
-        weft__lock_take(&c->tasks[i]->lock);
+        weft__lock_take_on(&c->tasks[i]->lock, s);
         if (c->waiters[i].queue) weft__queue_remove(&c->waiters[i]);
         weft__lock_leave(&c->tasks[i]->lock);
     }
@@ -62,7 +62,7 @@ static int choose(choice *c, weft_deadline deadline) {
     int result = weft__cancel_check(b);
     if (!result) result = prepare(c, b);
     if (!result) {
-        weft__many_lock(m);
+        weft__many_lock(m, s);
         bool done = look(m, s, &result, &wake);
         weft__many_unlock(m->order, m->locks);
         if (!done) (void)weft__many_wait(m, kind, deadline, &result, &s);

@@ -108,6 +108,7 @@ static int open_slots(void) {
     for (int i = 0; i < weft__rt.slots; i++) {
         weft__slot *s = &weft__rt.slot[i];
         s->index = i;
+        s->lean = (uint16_t)(i + 1);
         s->random = 0x9e3779b9u * (uint32_t)(i + 1) | 1;
         s->budget = WEFT_BUDGET;
         s->last_id = (uint64_t)(i + 1);                     /* ids of slot i are i + 1 modulo slots + 1; those from outside 0 */

@@ -4,6 +4,8 @@
  * truth, and it was received exactly once, or handed over as undelivered, once; nobody else received anything. */
 #include "stress/actor.h"
 
+#include "chan/chan.h"
+
 enum { CHANNELS = 4, ELEMENTS = 20000, TASKS = 12, THREADS = 2 };
 
 /* Small ones take the fast paths; of large ones a block of an unlimited channel holds a few only. */
@@ -198,6 +200,74 @@ TEST_T(chan_stress, every_element_is_received_once_or_reported_unsent_2, 120) { 
 TEST_T(chan_stress, every_element_is_received_once_or_reported_unsent_3, 120) { race_on(3); }
 
 TEST_T(chan_stress, every_element_is_received_once_or_reported_unsent_8, 120) { race_on(8); }
+
+/* Their locks lean to a slot whenever they can, and whoever comes from elsewhere straightens them. */
+static void race_leaning_on(int workers) {
+    weft__chan_lean_after = 0;
+    weft__chan_lean_growth = 1;
+    race_on(workers);
+}
+
+TEST_T(chan_stress, likewise_in_channels_that_lean_1, 120) { race_leaning_on(1); }
+
+TEST_T(chan_stress, likewise_in_channels_that_lean_2, 120) { race_leaning_on(2); }
+
+TEST_T(chan_stress, likewise_in_channels_that_lean_8, 120) { race_leaning_on(8); }
+
+/* Only sends and receives from tasks, and now and then somebody else: most of them lean most of the time. */
+enum { PASSED = 4000 };
+static atomic_long sum;
+
+static int pass_on(void *arg) {
+    weft_chan **c = arg;
+    long v, n = 0;
+    while (weft_chan_recv(c[0], &v, n % 7 ? WEFT_FOREVER : weft_after(WEFT_SECOND)) == 0) {
+        atomic_fetch_add(&sum, v);
+        if (c[1]) CHECK_EQ(weft_chan_send(c[1], &v, WEFT_FOREVER), 0);
+        n++;
+    }
+    if (c[1]) weft_chan_close(c[1]);
+    return 0;
+}
+
+static void *look_in(void *arg) { /* a plain thread: straightens it */
+    for (int i = 0; i < 200; i++) {
+        weft_chan_stats s;
+        weft_chan_stats_get(((weft_chan **)arg)[i % 3], &s);
+        CHECK(s.len <= weft_chan_cap(((weft_chan **)arg)[i % 3]));
+        sched_yield();
+    }
+    return NULL;
+}
+
+static int pipeline_that_leans(void *arg) {
+    uint64_t rnd = *(uint64_t *)arg;
+    weft_chan *c[4] = {NULL};
+    pthread_t t;
+    weft_scope s;
+    atomic_store(&sum, 0);
+    for (int i = 0; i < 3; i++) c[i] = weft_chan_new(sizeof(long), 1 + test_below(&rnd, 20));
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < 3; i++) CHECK_EQ(weft_spawn(&s, pass_on, &c[i]), 0);
+    CHECK_EQ(pthread_create(&t, NULL, look_in, c), 0);
+    for (long v = 1; v <= PASSED; v++) CHECK_EQ(weft_chan_send(c[0], &v, WEFT_FOREVER), 0);
+    weft_chan_close(c[0]);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    pthread_join(t, NULL);
+    CHECK_EQ(atomic_load(&sum), 3L * PASSED * (PASSED + 1) / 2);
+    for (int i = 0; i < 3; i++) weft_chan_unref(c[i]);
+    return 0;
+}
+
+TEST_T(chan_stress, a_pipeline_of_channels_that_lean_loses_nothing, 120) {
+    uint64_t rnd = test_seed();
+    weft__chan_lean_growth = 1;
+    for (long i = test_scale(100, 4); i > 0; i--) {
+        weft__chan_lean_after = (uint32_t)test_below(&rnd, 3) * 20;
+        CHECK_EQ(run_on(1 + (int)(i % 4), pipeline_that_leans, &rnd), 0);
+        test_random_from(&rnd);
+    }
+}
 
 /* ---- close and unref, at once, by whoever comes last ---- */
 

@@ -91,6 +91,62 @@ TEST(lock, has_one_holder_at_a_time_in_strict_mode) {
     weft__lock_strict(false);
 }
 
+/* ---- one that leans ---- */
+
+enum { SLOT = 7 };
+static atomic_bool others_done;
+static long leant;
+
+/* The slot's owner: takes it as it leans, and lets it lean when it does not. */
+static void *own_and_lean(void *arg) {
+    uint64_t rnd = *(uint64_t *)arg;
+    while (!atomic_load(&others_done)) {
+        bool leaning = weft__lean_take(&lock, SLOT);
+        if (!leaning) weft__lock_take(&lock);
+        leant += leaning;
+        work_inside();
+        if (!leaning && test_below(&rnd, 4) == 0) weft__lean_begin(&lock, SLOT);
+        weft__lock_leave(&lock);
+    }
+    return NULL;
+}
+
+TEST(lock, one_that_leans_has_one_holder_at_a_time) {
+    long n = test_scale(20000, 500);
+    uint64_t seed = test_seed();
+    pthread_t t[THREADS], owner;
+    weft__barrier_init();
+    if (weft__fences) test_skip("no membarrier: no lock leans");
+    shared.count = 0;
+    shared.check = ~UINT64_C(0);
+    CHECK_EQ(pthread_create(&owner, NULL, own_and_lean, &seed), 0);
+    for (int i = 1; i < THREADS; i++) CHECK_EQ(pthread_create(&t[i], NULL, take_and_leave, &n), 0);
+    for (int i = 1; i < THREADS; i++) pthread_join(t[i], NULL);
+    atomic_store(&others_done, true);
+    pthread_join(owner, NULL);
+    CHECK_GT(leant, 0);
+    CHECK_EQ(weft__load(&lock.kept, relaxed), 0);
+}
+
+TEST(lock, what_leans_is_not_tried_in_passing) {
+    static weft__lock l;
+    weft__barrier_init();
+    weft__lock_take(&l);
+    weft__lean_begin(&l, SLOT);
+    weft__lock_leave(&l);
+    CHECK(!weft__lock_try(&l));
+    CHECK(!weft__lock_take_once(&l));
+    CHECK(!weft__lean_take(&l, SLOT + 1));
+    CHECK(weft__lean_take(&l, SLOT));
+    weft__lock_leave(&l);
+    weft__lock_take(&l); /* straightens it */
+    CHECK(!weft__lean_take(&l, SLOT));
+    weft__lock_leave(&l);
+    CHECK(weft__lock_try(&l));
+    CHECK(weft__lock_forget(&l));
+    CHECK(!weft__lock_forget(&l));
+}
+
 /* ---- waiting ---- */
 
 /* The CPU time that waiting for a lock costs whose holder does nothing until it gets the waiter's CPU. The best of many. */
