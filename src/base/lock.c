@@ -10,6 +10,7 @@ enum {
 };
 
 static _Atomic bool strict;
+weft__lean weft__leans[WEFT_LEAN_SLOTS];
 _Atomic(weft__lock_stuck *) weft__lock_is_stuck;
 
 void weft__lock_strict(bool on) {
@@ -48,7 +49,8 @@ void weft__lock_slow(weft__lock *l) {
     if (weft__load(&l->leans, relaxed)) weft__lock_straighten(l); /* K1 */
 }
 
-void weft__lock_wait_kept(weft__lock *l) {
+void weft__lock_wait_kept(weft__lock *l, uint16_t slot) {
     patience p = {0, 0};
-    while (weft__load(&l->kept, acquire)) back_off(&p); /* pairs with the releases in weft__lock_leave, weft__lean_take */
+    while (weft__load(&weft__leans[slot].tries, acquire) == l) back_off(&p); /* pairs with the release in weft__lean_take */
+    while (weft__load(&l->kept, acquire)) back_off(&p);                      /* pairs with the release in weft__lock_leave */
 }

@@ -8,22 +8,24 @@
  * A lock may lean to one slot. Then whoever is inside the runtime on that slot, which is one thread at a time, takes it without a locked
  * instruction: these take 6 to 9 ns on some CPUs (Intel's), more than all the rest of a send into a buffer. Everybody else takes it as always,
  * and straightens it first, which takes a barrier in every thread: microseconds. So only a lock that was the same slot's for long is made to lean
- * (channels, chan.c), and for twice as long each time.
+ * (channels, chan.c), and for twice as long if that was of no use.
  *
- *     held    1: somebody has it, the usual way
- *     leans   0, or the slot it leans to
- *     kept    TRIES, HOLDS: that slot's owner wants it, has it
+ *     held         1: somebody has it, the usual way
+ *     leans        0, or the slot it leans to
+ *     kept         1: somebody has it on that slot
+ *     tries[slot]  the lock that the slot's owner is about to take so
  *
- *     lean_take   leans is mine? kept = TRIES; compiler barrier; leans is still mine? kept = HOLDS, it is ours. Otherwise kept = 0
- *     take        held: 0 -> 1; leans? leans = 0; heavy barrier; until kept is 0
- *     leave       kept == HOLDS? kept = 0. Otherwise held = 0
+ *     lean_take   leans is mine? tries = it; compiler barrier; leans is still mine? kept = 1, it is ours. tries = NULL
+ *     take        held: 0 -> 1; leans? leans = 0; heavy barrier; until tries of that slot is another, and kept is 0
+ *     leave       kept? kept = 0. Otherwise held = 0
  *
  *  K1  leans is written with `held` only; it becomes a slot only by somebody inside the runtime on it.
- *  K2  Dekker: the heavy barrier puts a full barrier at some point in each thread. The owner stored kept before it: who straightens sees it, and waits.
- *      After it: the owner's second look finds that it does not lean.
- *  K3  kept is written on the slot it leans to only: whoever is there passes it on with the slot (H6). It is HOLDS only from lean_take to leave, so for
- *      whoever has the lock one look tells how; a TRIES in vain may come and go while another has it.
- *  K4  Nobody leans where barriers are fences (weft__fences): nothing would be gained.
+ *  K2  Dekker: the heavy barrier puts a full barrier at some point in each thread. The owner stored tries before it: who straightens sees it, or kept, and
+ *      waits. After it: the owner's second look finds that it does not lean there.
+ *  K3  kept is written by who has the lock, on the slot it leans to; so for whoever has it one look tells how.
+ *  K4  tries is its slot's owner's, who passes it on with the slot (H6). It is not in the lock: an attempt that comes late, after the lock was
+ *      straightened and leans to another slot, must not be seen there. (It was, and TSan found it.)
+ *  K5  Nobody leans where barriers are fences (weft__fences): nothing would be gained.
  *
  * test/model/lean.pml proves that one has it at a time, with store buffers, and that each part is needed. */
 #ifndef WEFT_SRC_LOCK_H
@@ -37,7 +39,11 @@ typedef struct weft__lock {
     _Atomic uint16_t leans; /* K1 */
 } weft__lock;
 
-enum { WEFT_LEAN_TRIES = 1, WEFT_LEAN_HOLDS = 2 };
+enum { WEFT_LEAN_SLOTS = 1025 }; /* names of slots, and 0 for none */
+typedef struct weft__lean {
+    WEFT_ALIGNED _Atomic(weft__lock *) tries; /* K4 */
+} weft__lean;
+extern weft__lean weft__leans[WEFT_LEAN_SLOTS];
 
 typedef void weft__lock_stuck(void);
 WEFT_COLD void weft__lock_slow(weft__lock *l);
@@ -49,8 +55,8 @@ bool weft__lock_is_strict(void);
 
 /* `held` is ours, and the lock leans: it does no more. Supplied by the layer that knows barriers (os/membarrier.c). */
 WEFT_COLD void weft__lock_straighten(weft__lock *l);
-/* Waits until the slot's owner has left it. */
-void weft__lock_wait_kept(weft__lock *l);
+/* Waits until nobody has it on that slot, nor is about to. */
+void weft__lock_wait_kept(weft__lock *l, uint16_t slot);
 
 /* acquire: sees what the last holder did; pairs with the release in weft__lock_leave. Where the parking protocol needs a full
  * barrier as well (P3), weft__lock_fence follows. */
@@ -82,14 +88,13 @@ WEFT_INLINE bool weft__lock_try(weft__lock *l) {
 /* By whoever is inside the runtime on the slot `me`. False: it does not lean there. */
 WEFT_INLINE bool weft__lean_take(weft__lock *l, uint16_t me) {
     if (weft__load(&l->leans, relaxed) != me) return false; /* a hint */
-    weft__store(&l->kept, WEFT_LEAN_TRIES, relaxed);        /* K2 */
-    weft__compiler_barrier();                               /* K2; pairs with the heavy barrier in weft__lock_straighten */
-    if (likely(weft__load(&l->leans, acquire) == me)) {     /* K2; the slot orders what the last holder did */
-        weft__store(&l->kept, WEFT_LEAN_HOLDS, relaxed);    /* K3 */
-        return true;
-    }
-    weft__store(&l->kept, 0, release); /* pairs with weft__lock_wait_kept */
-    return false;
+    _Atomic(weft__lock *) *tries = &weft__leans[me].tries;
+    weft__store(tries, l, relaxed);                           /* K2 */
+    weft__compiler_barrier();                                 /* K2; pairs with the heavy barrier in weft__lock_straighten */
+    bool mine = likely(weft__load(&l->leans, relaxed) == me); /* K2; the slot orders what the last holder did */
+    if (mine) weft__store(&l->kept, 1, relaxed);              /* K3 */
+    weft__store(tries, NULL, release);                        /* kept before it; pairs with weft__lock_wait_kept */
+    return mine;
 }
 
 /* It leans from now on; we have it, not so. */
@@ -99,8 +104,8 @@ WEFT_INLINE void weft__lean_begin(weft__lock *l, uint16_t me) {
 
 /* A full barrier behind taking it. After the exchange it is free on x86-64, where that has been one. */
 WEFT_INLINE void weft__lock_fence(weft__lock *l) {
-    if (unlikely(weft__load(&l->kept, relaxed) == WEFT_LEAN_HOLDS)) /* K3 */
-        atomic_thread_fence(memory_order_seq_cst);                  /* P3 */
+    if (unlikely(weft__load(&l->kept, relaxed)))   /* K3 */
+        atomic_thread_fence(memory_order_seq_cst); /* P3 */
     else
         weft__fence_after_rmw();
 }
@@ -111,7 +116,7 @@ WEFT_INLINE void weft__lock_leave_upright(weft__lock *l) {
     weft__store(&l->held, 0, release);
 }
 WEFT_INLINE void weft__lock_leave(weft__lock *l) {
-    if (unlikely(weft__load(&l->kept, relaxed) == WEFT_LEAN_HOLDS)) /* K3 */
+    if (unlikely(weft__load(&l->kept, relaxed))) /* K3 */
         weft__store(&l->kept, 0, release);
     else
         weft__store(&l->held, 0, release);
@@ -119,7 +124,7 @@ WEFT_INLINE void weft__lock_leave(weft__lock *l) {
 
 /* In the child of a fork: whoever had it does not exist. True: somebody had. */
 WEFT_INLINE bool weft__lock_forget(weft__lock *l) {
-    bool had = weft__load(&l->held, relaxed) || weft__load(&l->kept, relaxed) == WEFT_LEAN_HOLDS; /* there is one thread */
+    bool had = weft__load(&l->held, relaxed) || weft__load(&l->kept, relaxed); /* there is one thread */
     weft__store(&l->leans, 0, relaxed);
     weft__store(&l->kept, 0, relaxed);
     weft__store(&l->held, 0, release); /* as in weft__lock_leave */

@@ -99,7 +99,7 @@ static void chan_init(weft_chan *c, const weft_chan_opts *o, size_t elem, size_t
     c->name = p->name;
     c->kind = o->kind;
     c->lean_slot = 0;
-    c->lean_run = 0;
+    c->lean_run = c->lean_lasted = 0;
     c->lean_need = weft__chan_lean_after;
     weft__store(&c->lock.leans, 0, relaxed); /* nobody knows it yet; its memory may have been another channel's (P4) */
     weft__store(&c->refs, 1, relaxed);       /* published with the channel */
@@ -474,15 +474,26 @@ static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline dea
     return met(c, x, w, s, true);                                /* C2: cap == 0, so C7 */
 }
 
-/* Now and then, under the lock: if it was always somebody on this slot lately who came this way, the lock leans there from now on. It has to be for
- * twice as long each time, so whoever straightens it again and again does so less and less. */
+/* It was straightened before it had been of use: it has to be longer in one place until it leans again; or it was of use. */
+static void learn(weft_chan *c) {
+    if (c->lean_lasted < c->lean_need)
+        c->lean_need *= c->lean_need < UINT32_MAX / 4 ? weft__chan_lean_growth : 1;
+    else if (c->lean_need > weft__chan_lean_after)
+        c->lean_need /= weft__chan_lean_growth;
+}
+
+/* Now and then, under the lock: if it was always somebody on this slot lately who came this way, the lock leans there from now on. */
 WEFT_INLINE void lean(weft_chan *c, weft__slot *s, uint32_t operations) {
-    bool again = c->lean_slot == s->lean && !weft__load(&c->lock.leans, relaxed); /* K1 */
+    uint16_t leans = weft__load(&c->lock.leans, relaxed); /* K1 */
+    if (leans || weft__fences) {                          /* K5 */
+        c->lean_lasted += c->lean_lasted < UINT32_MAX / 2 ? operations : 0;
+        return;
+    }
+    c->lean_run = c->lean_slot == s->lean ? c->lean_run + operations : 0;
     c->lean_slot = s->lean;
-    c->lean_run = again ? c->lean_run + operations : 0;
-    if (likely(c->lean_run < c->lean_need) || weft__fences || weft__load(&c->lock.leans, relaxed)) return; /* K4, K1 */
-    c->lean_run = 0;
-    if (c->lean_need < UINT32_MAX / 4) c->lean_need *= weft__chan_lean_growth;
+    if (likely(c->lean_run < c->lean_need)) return;
+    if (c->flags & WEFT_CHAN_LEANT) learn(c);
+    c->lean_run = c->lean_lasted = 0;
     c->flags |= WEFT_CHAN_LEANT; /* C7 */
     weft__lean_begin(&c->lock, s->lean);
 }

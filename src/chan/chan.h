@@ -71,9 +71,9 @@ struct weft_chan {
     void *arg;
     char *name;
     int kind;
-    /* Once in a lap, under the lock: who took it lately, how often in a row, and how often it must be until it leans. */
+    /* Once in a lap, under the lock: who took it lately, how often in a row, how often it must be until it leans, and how often it was taken so. */
     uint16_t lean_slot;
-    uint32_t lean_run, lean_need;
+    uint32_t lean_run, lean_need, lean_lasted;
     void *slab_link[2];
 };
 
@@ -84,7 +84,7 @@ int weft__chan_put_latest(weft_chan *c, const void *elem);
 int weft__chan_send_aided(weft_chan *c, const void *elem);
 int weft__chan_recv_aided(weft_chan *c, void *elem);
 
-/* Operations in a row on one slot, after which a new channel's lock leans to it, and by what that grows each time. Variables for tests. */
+/* Operations in a row on one slot, after which a new channel's lock leans to it, and by what that grows when it was of no use. Variables for tests. */
 extern uint32_t weft__chan_lean_after, weft__chan_lean_growth;
 extern weft__slab weft__chan_slab; /* type-stable: P4 */
 /* In the child of a fork: those who waited do not exist, and whoever held a lock does not. Every channel is closed. */

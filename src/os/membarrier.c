@@ -42,7 +42,8 @@ void weft__heavy_barrier(void) {
 }
 
 void weft__lock_straighten(weft__lock *l) {
-    weft__store(&l->leans, 0, relaxed); /* K2: before the barrier */
-    weft__heavy_barrier();              /* K2; pairs with the compiler barrier in weft__lean_take */
-    weft__lock_wait_kept(l);
+    uint16_t slot = weft__load(&l->leans, relaxed); /* K1: under `held` */
+    weft__store(&l->leans, 0, relaxed);             /* K2: before the barrier */
+    weft__heavy_barrier();                          /* K2; pairs with the compiler barrier in weft__lean_take */
+    weft__lock_wait_kept(l, slot);
 }

@@ -119,6 +119,7 @@ WEFT_INLINE weft__slot *weft__here(weft__worker *w) {
     return weft__gate_slot(weft__load(&w->gate, relaxed));
 }
 
+_Static_assert((int)WEFT_LEAN_SLOTS > (int)WEFT_SLOTS_MAX, "each slot has a name, and 0 is none");
 /* Takes the lock from inside the runtime on the slot s (NULL: from outside), the way it leans if it does. */
 WEFT_INLINE void weft__lock_take_on(weft__lock *l, weft__slot *s) {
     if (!s || !weft__lean_take(l, s->lean)) weft__lock_take(l);

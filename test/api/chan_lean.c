@@ -87,7 +87,9 @@ static void *take_one(void *c) {
 
 static int let_others_come(void *arg) {
     (void)arg;
-    weft_chan *c = one_that_leans();
+    weft_chan *c = weft_chan_new(sizeof(long), PLACES);
+    for (int i = 0; i < 10000 && !leans(c); i++) use(c, 2 * PLACES);
+    CHECK_EQ(leans(c), !weft__fences);
     pthread_t t;
     void *got;
     for (long v = 1; v <= 2; v++) {
@@ -97,7 +99,7 @@ static int let_others_come(void *arg) {
         CHECK_EQ((long)got, v);
         CHECK(!leans(c));
     }
-    use(c, weft__chan_lean_after); /* not before it was twice as much */
+    use(c, weft__chan_lean_after); /* it was of no use: not before it was twice as much */
     CHECK(!leans(c));
     use(c, 4 * (long)weft__chan_lean_after);
     CHECK_EQ(leans(c), !weft__fences);

@@ -1,56 +1,56 @@
 /* SPDX-License-Identifier: MIT
  *
- * A lock that leans to a slot (src/base/lock.h, K1 to K3): asymmetric Dekker between the slot's owner and whoever straightens it.
+ * A lock that leans to a slot (src/base/lock.h, K1 to K4): asymmetric Dekker between the slot's owner and whoever straightens it.
  *
- * mem[]     held, kept, leans and the data behind the lock IN MEMORY; a thread's own stores wait in its store buffers
+ * mem[]     held, kept, leans, what the two slots' owners are about to take, and the data behind the lock IN MEMORY; a thread's own stores wait in its
+ *           store buffers
  * ghost     what the data must be (sequentially consistent)
  *
  * Weak memory: every store goes into a buffer of the thread, and from there to memory at any later time: in the order of the stores (TSO, x86), or with
  * -DWEAK in any order except same-address order and release stores (AArch64). Under TSO an exchange first empties the buffers of its thread.
  * membarrier(): for every thread, at some moment between call and return, its buffers are empty (each CPU at its own time).
  *
- * Threads 0 and 1 have the slot one after the other (the lock passes with the slot: H6); the others have none. The owner makes the lock lean when it
- * has it by exchange, or not.
+ * Threads 0 and 1 have a slot each; the others have none. Who has a slot makes the lock lean there when it has it by exchange, or not.
  *
  * Checked: one has the lock at a time, and sees what the last one did; no dead end.
  *
  * Mutants, each must fail:
  *   M_NOMB      no membarrier                         M_NORECHECK  the owner does not look again
- *   M_LATE      the owner says TRIES after its look   M_NOWAIT     who straightens does not wait for the owner
- *   M_ONEVALUE  TRIES is the same as HOLDS            M_RELAXED    (with WEAK) leaving is not a release
- *   M_OPEN      it is straightened before it is held
+ *   M_LATE      it says that it tries after its look  M_NOWAIT     who straightens does not wait for the owner
+ *   M_ONEPLACE  attempts are said in the lock, by TRIES and HOLDS in `kept`, whatever slot it leans to then
+ *   M_RELAXED   (with WEAK) leaving is not a release  M_OPEN       it is straightened before it is held
+ *   M_DROPFIRST (with WEAK) the attempt is over before it is said that the lock is kept
  */
 #ifndef NO
-#define NO 2        /* threads without the slot */
+#define NO 1        /* threads without a slot */
 #endif
 #ifndef OPS
-#define OPS 2       /* operations of each owner of the slot */
+#define OPS 1       /* operations of each owner of a slot */
 #endif
 #define N (2 + NO)
 #define HELD 0
 #define KEPT 1
 #define LEANS 2
 #define DATA 3
-#define VARS 4
-#define TRIES 1
-#ifdef M_ONEVALUE
-#define HOLDS 1
-#else
+#define TRIES 4     /* and 5: of the slots 1 and 2 */
+#define VARS 6
+#ifdef M_ONEPLACE
 #define HOLDS 2
+#else
+#define HOLDS 1
 #endif
-#define PENDS(t) (nb[(t) * VARS + HELD] + nb[(t) * VARS + KEPT] + nb[(t) * VARS + LEANS] + nb[(t) * VARS + DATA])
+#define PENDS(t) (nb[(t) * VARS + HELD] + nb[(t) * VARS + KEPT] + nb[(t) * VARS + LEANS] + nb[(t) * VARS + DATA] + nb[(t) * VARS + TRIES] + nb[(t) * VARS + TRIES + 1])
 
 byte mem[VARS];
 byte ghost, inside;
 byte nb[N * VARS];                           /* stores under way, for each thread and variable */
 byte young[N * VARS];                        /* value of the youngest of them (store forwarding) */
 #ifdef WEAK
-chan sb[N * VARS] = [3] of { byte, bit };    /* value, release */
+chan sb[N * VARS] = [4] of { byte, bit };    /* value, release */
 byte rels[N];
 #else
-chan sb[N] = [6] of { byte, byte };          /* variable, value */
+chan sb[N] = [8] of { byte, byte };          /* variable, value */
 #endif
-byte slot_of;                                /* which of 0 and 1 has the slot */
 byte ended;
 
 inline store(v, x, rel) {
@@ -101,40 +101,67 @@ inline leave() {
   if :: x == HOLDS -> store(KEPT, 0, 1) :: else -> store(HELD, 0, 1) fi
 #endif
 }
+inline straighten() {                        /* x: where it leans */
+  q = x;
+  store(LEANS, 0, 0);
+  x = q;
+  membarrier();
+#ifndef M_NOWAIT
+  mem[TRIES + x - 1] == 0;
+  mem[KEPT] == 0
+#endif
+}
 inline take() {
 #ifdef M_OPEN
   load(LEANS, x);
-  if :: x -> store(LEANS, 0, 0); membarrier(); load(KEPT, x); do :: x -> load(KEPT, x) :: else -> break od :: else fi;
+  if :: x -> straighten() :: else fi;
 #endif
   do
   :: exchange(x); if :: x == 0 -> break :: else -> mem[HELD] == 0 fi
   od;
 #ifndef M_OPEN
   load(LEANS, x);
-  if
-  :: x ->
-     store(LEANS, 0, 0);
-     membarrier();
-#ifndef M_NOWAIT
-     load(KEPT, x);
-     do :: x -> mem[KEPT] == 0; load(KEPT, x) :: else -> break od
+  if :: x -> straighten() :: else fi
 #endif
-  :: else
-  fi
+}
+inline attempt() {                           /* x: it leans here */
+#ifdef M_LATE
+  load(LEANS, x);
+#endif
+#ifdef M_ONEPLACE
+  store(KEPT, 1, 0);
+#else
+  store(TRIES + me, 1, 0);
+#endif
+#if !defined(M_NORECHECK) && !defined(M_LATE)
+  load(LEANS, x);
+#endif
+#ifdef M_DROPFIRST
+  store(TRIES + me, 0, 0);
+  if :: x == me + 1 -> store(KEPT, HOLDS, 0); leaning = 1 :: else fi
+#else
+  if :: x == me + 1 -> store(KEPT, HOLDS, 0); leaning = 1 :: else fi;
+#ifdef M_ONEPLACE
+  if :: !leaning -> store(KEPT, 0, 1) :: else fi
+#else
+  store(TRIES + me, 0, 1)
+#endif
 #endif
 }
 
+#ifdef WEAK
+#define OTHERS(v) (PENDS(me) == nb[me * VARS + (v)])
+inline flush(v) {                            /* a release waits for what was stored before it, and for more */
+  atomic { sb[me * VARS + (v)]?[x, r] && (OTHERS(v) || sb[me * VARS + (v)]?[x, 0]) ->
+           sb[me * VARS + (v)]?x, r; mem[v] = x; nb[me * VARS + (v)]--; rels[me] = rels[me] - r }
+}
+#endif
 proctype store_buffer(byte me) {
   byte x, v; bit r;
 end:
   do
 #ifdef WEAK
-  :: atomic { sb[me * VARS + HELD]?[x, r] && (nb[me * VARS + KEPT] + nb[me * VARS + LEANS] + nb[me * VARS + DATA] == 0 || sb[me * VARS + HELD]?[x, 0]) ->
-              sb[me * VARS + HELD]?x, r; mem[HELD] = x; nb[me * VARS + HELD]--; rels[me] = rels[me] - r }
-  :: atomic { sb[me * VARS + KEPT]?[x, r] && (nb[me * VARS + HELD] + nb[me * VARS + LEANS] + nb[me * VARS + DATA] == 0 || sb[me * VARS + KEPT]?[x, 0]) ->
-              sb[me * VARS + KEPT]?x, r; mem[KEPT] = x; nb[me * VARS + KEPT]--; rels[me] = rels[me] - r }
-  :: atomic { sb[me * VARS + LEANS]?x, r -> mem[LEANS] = x; nb[me * VARS + LEANS]-- }
-  :: atomic { sb[me * VARS + DATA]?x, r -> mem[DATA] = x; nb[me * VARS + DATA]-- }
+  :: flush(HELD) :: flush(KEPT) :: flush(LEANS) :: flush(DATA) :: flush(TRIES) :: flush(TRIES + 1)
 #else
   :: atomic { sb[me]?v, x -> mem[v] = x; nb[me * VARS + v]-- }
 #endif
@@ -146,33 +173,15 @@ proctype owner(byte me) {
   do
   :: n == OPS -> break
   :: n < OPS ->
-     slot_of == me;
      n++;
      leaning = 0;
      load(LEANS, x);
-     if
-     :: x ->
-#ifdef M_LATE
-        load(LEANS, x);
-        store(KEPT, TRIES, 0);
-#else
-        store(KEPT, TRIES, 0);
-#ifndef M_NORECHECK
-        load(LEANS, x);
-#endif
-#endif
-        if
-        :: x -> store(KEPT, HOLDS, 0); leaning = 1
-        :: else -> store(KEPT, 0, 1)
-        fi
-     :: else
-     fi;
+     if :: x == me + 1 -> attempt() :: else fi;
      if :: !leaning -> take() :: else fi;
      use();
-     if :: !leaning -> if :: store(LEANS, 1, 0) :: true fi :: else fi;
+     if :: !leaning -> if :: store(LEANS, me + 1, 0) :: true fi :: else fi;
      leave()
   od;
-  if :: me == 0 -> PENDS(me) == 0; slot_of = 1 :: else fi;   /* H6: a release, and an acquire */
   ended++
 }
 
