@@ -140,6 +140,8 @@ void test_check_dies(int (*fn)(void *), void *arg, const char *substring, const 
 #define CHECK_CHILD(fn) test_check_child((fn), NULL, __FILE__, __LINE__)
 #define CHECK_CHILD_ARG(fn, arg) test_check_child((fn), (arg), __FILE__, __LINE__)
 void test_check_child(int (*fn)(void *), void *arg, const char *file, int line);
+/* To be called first in a child that a test forks itself: it may take as long as the test may. (Alarms are not inherited.) */
+void test_forked(void);
 
 /* ---- waiting for a state ---- */
 

@@ -364,7 +364,7 @@ TEST(attend, a_child_of_a_fork_does_not_find_the_special_tasks_of_its_parent) {
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        alarm(20);
+        test_forked();
         _exit(weft_run(run_special_here, NULL, &one));
     }
     int status = 0;
@@ -424,7 +424,7 @@ TEST(attend, a_child_of_a_fork_does_not_find_those_who_wait_for_a_timer_of_its_p
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        alarm(20);
+        test_forked();
         wait_for_a_call(&t);
         end_the_call(t);
         _exit(0);

@@ -44,7 +44,7 @@ static void in_child(int (*fn)(void *), void *arg, int want, const char *what) {
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        alarm(test_slow_tools() > 1 ? 300 : 30); /* a hang ends with SIGALRM */
+        test_forked(); /* a hang ends with a signal */
         rc = fn(arg);
         if (write(fd[1], &rc, sizeof rc) != sizeof rc) _exit(1);
         if (test_slow_tools() > 10) raise(SIGKILL); /* valgrind calls what only the parent's threads had a leak */
@@ -286,7 +286,7 @@ static int fork_and_go_on(void *arg) {
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(30);
+        test_forked();
         return then ? then(NULL) : 0; /* without: returns from the task */
     }
     int status = 0;
