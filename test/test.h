@@ -119,6 +119,9 @@ long test_scale(long n, long floor);
  * whose CPUs are all busy would need minutes for the whole. */
 int64_t test_long_enough(void);
 
+/* What other programs can spoil by their share of the CPUs is measured up to so often, and has to be right once. */
+#define TEST_ATTEMPTS 5
+
 /* ---- child processes ---- */
 
 struct test_child {
