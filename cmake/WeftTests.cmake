@@ -25,7 +25,7 @@ elseif(NOT WEFT_SANITIZE STREQUAL none)
 else()
   set(weft_timeout_scale 1)
 endif()
-set(weft_timeout_default 60)
+set(weft_timeout_default 120)
 
 # Registers the tests of one source file. TEST(suite, name), TEST_T(suite, name, seconds) for a time-out of its own; a
 # TEST_SOLO form runs alone. With WEFT_TEST_WHOLE the program is one test, and forks for each of those in it: under valgrind most
@@ -36,7 +36,7 @@ function(weft_add_tests source program label)
   if(WEFT_TEST_WHOLE)
     list(LENGTH lines cost)
     add_test(NAME ${program} COMMAND ${weft_launcher} $<TARGET_FILE:${program}>)
-    set_tests_properties(${program} PROPERTIES LABELS ${label} TIMEOUT 1800 COST ${cost} ENVIRONMENT "${weft_test_environment}")
+    set_tests_properties(${program} PROPERTIES LABELS ${label} TIMEOUT 3600 COST ${cost} ENVIRONMENT "${weft_test_environment}")
     return()
   endif()
   foreach(line IN LISTS lines)

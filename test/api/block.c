@@ -32,24 +32,31 @@ static void spin_for(atomic_int *at, int want) {
 
 /* ---- weft_block_enter, weft_block_exit ---- */
 
+/* Once more if the slot was taken from us before we gave it: who waits for the kernel's or a tool's turn may look blocked. */
 static int hand_over(void *arg) {
     weft_scope s;
-    weft_stats st;
+    weft_stats st = {0};
     (void)arg;
-    weft_scope_begin(&s, NULL);
-    CHECK_EQ(weft_spawn(&s, set_flag, NULL), 0);
-    weft_block_enter();
-    spin_for(&flag, 1);
-    weft_block_exit();
-    weft_stats_get(&st);
+    for (int i = 0; i < TEST_ATTEMPTS && st.handoffs == 0; i++) {
+        uint64_t before = st.takeovers;
+        atomic_store(&flag, 0);
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, set_flag, NULL), 0);
+        weft_block_enter();
+        spin_for(&flag, 1);
+        weft_block_exit();
+        CHECK_EQ(weft_scope_end(&s), 0);
+        weft_stats_get(&st);
+        CHECK(st.handoffs == 1 || st.takeovers > before);
+    }
     CHECK_EQ(st.handoffs, 1);
-    return weft_scope_end(&s);
+    return 0;
 }
 
 /* With one slot and a slice that never ends. */
 TEST(block_enter, who_waits_has_the_slot_at_once) {
     reset();
-    CHECK_EQ(weft_run(hand_over, NULL, &(weft_config){.workers = 1}), 0);
+    CHECK_EQ(weft_run(hand_over, NULL, &(weft_config){.workers = 1, .slice = HOUR}), 0);
 }
 
 static int keep(void *arg) {

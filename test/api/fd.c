@@ -602,7 +602,7 @@ static bool number_is_free(void *arg) { return fcntl(*(int *)arg, F_GETFD) < 0; 
 
 /* It gave its number back at once, and who gets that does not wait for it. */
 static int close_with_linger(void *arg) {
-    struct linger on = {1, 30};
+    struct linger on = {1, 3600}; /* until it has been read */
     static char much[1 << 16];
     char c;
     int next[2];

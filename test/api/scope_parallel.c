@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Loops on all cores, the first of several tasks, and whose child a task is. */
+#include <sched.h>
+
 #include "api/common.h"
 #include <weft/debug.h>
 
@@ -52,14 +54,22 @@ TEST(parallel_for, in_a_plain_thread_with_and_without_a_runtime) {
 static weft_scope cancelled;
 static atomic_int parts;
 
+/* Those behind it wait until it has cancelled, and keep their threads: else they could all be done before the kernel lets it go on. */
+static atomic_int told;
 static void cancel_half_way(size_t lo, size_t hi, void *arg) {
     (void)lo, (void)hi, (void)arg;
-    if (atomic_fetch_add(&parts, 1) == 50) weft_scope_cancel(&cancelled);
+    int n = atomic_fetch_add(&parts, 1);
+    if (n == 50) {
+        weft_scope_cancel(&cancelled);
+        atomic_store(&told, 1);
+    }
+    while (n > 50 && !atomic_load(&told)) sched_yield();
 }
 
 static int cancel_loop(void *arg) {
     (void)arg;
     atomic_store(&parts, 0);
+    atomic_store(&told, 0);
     weft_scope_begin(&cancelled, NULL);
     CHECK_EQ(weft_parallel_for(100000, 1, cancel_half_way, NULL), WEFT_ECANCELED);
     CHECK_LT(atomic_load(&parts), 1000);

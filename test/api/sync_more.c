@@ -420,7 +420,7 @@ TEST(barrier, misuse_is_told) { CHECK_DIES(not_initialised, "was not initialised
 /* ---- locks held across a wait ---- */
 
 /* Longer and longer: on a slow machine the first deadlines pass before there is anything to wait for. */
-#define EACH_DURATION(d) for (int64_t d = 10 * WEFT_US; d < WEFT_SECOND; d *= 10)
+#define EACH_DURATION(d) for (int64_t d = 10 * WEFT_US; d <= WEFT_SECOND; d *= 10)
 
 static int sleep_with_lock(void *arg) {
     (void)arg;

@@ -121,7 +121,7 @@ TEST(thread, a_join_ends_with_its_scope) { run_each_watched(cancel_join); }
 
 static int join_it(void *arg) { return weft_thread_join(arg, NULL, WEFT_FOREVER); }
 
-/* Two wait for the same end. */
+/* Two wait for the same end: alone, both wait when it comes. */
 static int join_twice(void *arg) {
     weft_thread *t;
     weft_scope s;
@@ -134,7 +134,7 @@ static int join_twice(void *arg) {
     atomic_store(&flag, 1);
     return weft_scope_end(&s);
 }
-static int run_join_twice(void *arg) { return weft_run(join_twice, arg, &(weft_config){.workers = 1}); }
+static int run_join_twice(void *arg) { return weft_run(join_twice, arg, &alone); }
 TEST(thread, a_second_join_dies) { CHECK_DIES(run_join_twice, "a thread was joined twice"); }
 
 static int leave_open(void *arg) {

@@ -617,16 +617,24 @@ static int start_a_row(void *arg) {
     return 0;
 }
 
-/* Workers do not stay until the last of them is due. */
-TEST(timer, a_row_of_them_does_not_hold_up_the_end) {
-    test_skip_under("starting them takes longer than they do", "and so does an emulated CPU");
+/* How long it takes to stop with all of them but the first few to come. */
+static int64_t stop_in_a_row(void) {
     weft_timer *t = calloc(ROW, sizeof *t);
     CHECK(t);
+    atomic_store(&in_row, 0);
     CHECK_EQ(set_up(2), 0);
     CHECK_EQ(weft_block_on(start_a_row, t), 0);
     thread_wait(&in_row, 100);
     int64_t from = weft_now();
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
-    CHECK_LE(weft_now() - from, ROW * ROW_GAP / 2);
     free(t);
+    return weft_now() - from;
+}
+
+/* Workers do not stay until the last of them is due. */
+TEST(timer, a_row_of_them_does_not_hold_up_the_end) {
+    test_skip_under("starting them takes longer than they do", "and so does an emulated CPU");
+    int64_t took = INT64_MAX;
+    for (int i = 0; i < TEST_ATTEMPTS && took > ROW * ROW_GAP / 2; i++) took = stop_in_a_row();
+    CHECK_LE(took, ROW * ROW_GAP / 2);
 }

@@ -329,7 +329,7 @@ static int compute(void *arg) {
 }
 static int be_away(void *arg) {
     atomic_fetch_add(&began_to_compute, 1);
-    for (int i = 0; i < 3000 && !atomic_load(&ran); i++) usleep(1000);
+    for (int i = 0; i < 30000 && !atomic_load(&ran); i++) usleep(1000);
     return atomic_load(&ran) ? 0 : arg ? 1 : -1;
 }
 

@@ -188,7 +188,8 @@ TEST(fault_start, a_plain_thread_may_cancel_its_crowd_while_a_start_fails) {
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     CHECK(atomic_load(&weft__scope_of(&s)->crowded));
     CHECK_EQ(pthread_create(&t, NULL, cancel_again_and_again, &s), 0);
-    for (long i = 0; i < test_scale(STARTS, 200); i++) {
+    int64_t end = test_long_enough();
+    for (long i = 0; i < test_scale(STARTS, 200) && (i < 40 || test_clock_ns() < end); i++) {
         weft__fault_arm(1 + i % 40, true);
         int rc = set_up(2);
         weft__fault_arm(0, false);

@@ -124,8 +124,9 @@ static int wait_until_closed(void *arg) {
 /* One after the other, so that the number is not used again while somebody may still come with it. */
 static int close_race(void *arg) {
     uint64_t random = test_random();
+    int64_t over = test_long_enough();
     CHECK_EQ(weft_fd_wait(1, WEFT_WRITABLE, WEFT_POLL) < 0, 0); /* from here on there is a poller, which takes no free number */
-    for (long i = (intptr_t)arg; i > 0; i--) {
+    for (long i = (intptr_t)arg; i > 0 && test_clock_ns() < over; i--) {
         victim v = {.fd = {-1, -1}};
         open_far_pair(SOCK_STREAM, v.fd);
         weft_scope s;
@@ -164,8 +165,9 @@ static int write_bytes(void *arg) {
  * if somebody does. */
 static int come_and_close(void *arg) {
     uint64_t random = test_random();
+    int64_t over = test_long_enough(); /* those who come may have to lose their slots first: each time a turn of the kernel's */
     CHECK_EQ(weft_fd_wait(1, WEFT_WRITABLE, WEFT_POLL) < 0, 0); /* as above */
-    for (long i = (intptr_t)arg; i > 0; i--) {
+    for (long i = (intptr_t)arg; i > 0 && test_clock_ns() < over; i--) {
         int fd[2];
         open_far_pair(SOCK_DGRAM, fd);
         weft_scope s;
