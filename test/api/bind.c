@@ -674,11 +674,19 @@ static int64_t echo_beside(int computing, bool bound) {
     return echo.took[ECHOES * 3 / 4];
 }
 
-/* If nobody does, a request waits until the sentry's nap is over, which is a hundred times as long as one takes. */
+/* If nobody does, a request waits until the sentry's nap is over, which is a hundred times as long as one takes, each time. A machine that has much else to
+ * do is late too, but not each time: the best of some tries counts. */
 static void check_heard(int computing) {
-    int64_t usual = echo_beside(computing, false), bound = echo_beside(computing, true);
-    printf("%lld us bound, %lld us not\n", (long long)bound / 1000, (long long)usual / 1000);
-    if (test_slow_tools() == 1) CHECK_LT(bound, 30 * usual);
+    int64_t usual = INT64_MAX, bound = INT64_MAX;
+    for (int tries = 0; tries < 10; tries++) {
+        int64_t a = echo_beside(computing, false), b = echo_beside(computing, true);
+        if (a < usual) usual = a;
+        if (b < bound) bound = b;
+        printf("%lld us bound, %lld us not\n", (long long)b / 1000, (long long)a / 1000);
+        if (test_slow_tools() > 1) return;
+        if (bound < 30 * usual) break;
+    }
+    CHECK_LT(bound, 30 * usual);
 }
 
 TEST(bind, somebody_listens_when_a_bound_task_has_given_up_the_only_slot) { check_heard(0); }
