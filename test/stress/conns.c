@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Very many connections at once, a task for each: 5,000, and 50,000 with WEFT_TEST_SCALE=10 (the part `large`). Clients and servers are processes of
+/* Very many connections at once, a task for each: 5,000, 25,000 in the part `large`, and 50,000 with WEFT_TEST_SCALE=10. Clients and servers are processes of
  * their own, in pairs, as many as it takes: a process may have only so many descriptors. */
 #include <arpa/inet.h>
 #include <errno.h>
