@@ -71,7 +71,7 @@ WEFT_INLINE weft__work weft__pick(weft__slot *s) {
 /* Makes a task ready: it runs next on this slot. */
 WEFT_INLINE void weft__ready(weft__slot *s, weft__task *t) {
     weft__task *old = weft__load(&s->next, relaxed); /* thieves only take: it stays empty if it is */
-    if (likely(!old) || !weft__rt.many) /* publishes the task; pairs with a thief's CAS in find.c */
+    if (likely(!old) || !weft__rt.many)              /* publishes the task; pairs with a thief's CAS in find.c */
         weft__store(&s->next, t, release);
     else
         old = weft__xchg(&s->next, t, acq_rel); /* likewise, and against that CAS */
