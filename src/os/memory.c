@@ -25,7 +25,10 @@
 #define SYS_process_madvise 440
 #endif
 
-enum { GUARD_BATCH = 64 }; /* ranges per system call: a magazine of stacks, and 1 KiB of stack for the list */
+enum {
+    GUARD_BATCH = 64, /* ranges per system call: a magazine of stacks, and 1 KiB of stack for the list */
+    LEAST_PAGE = 4096,
+};
 
 bool weft__vm_one_by_one;
 
@@ -92,17 +95,18 @@ int weft__vm_drop(void *p, size_t size) {
     return madvise(p, size, MADV_DONTNEED) == 0 ? 0 : -errno;
 }
 
-/* In pieces: the list must fit on a small stack. */
+/* In pieces: the list must fit on a small stack. It has room for pages of 4 KiB whatever their size: an emulator that shows larger ones to a program
+ * passes the call on to a kernel that writes a byte for each of its own. */
 long weft__vm_resident(char *p, size_t size, char **first) {
     unsigned char in[256];
-    size_t page = weft__page_size();
+    size_t page = weft__page_size(), most = sizeof in * LEAST_PAGE / page;
     char *end = p + size;
     long n = 0;
     *first = end;
     if (weft__fault()) return -weft__fault_errno;
     while (p < end) {
         size_t pages = (size_t)(end - p) / page;
-        if (pages > sizeof in) pages = sizeof in;
+        if (pages > most) pages = most;
         if (mincore(p, pages * page, in) != 0) return -errno;
         for (size_t i = 0; i < pages; i++) {
             if (!(in[i] & 1)) continue;

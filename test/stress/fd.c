@@ -181,8 +181,8 @@ static int come_and_close(void *arg) {
     return 0;
 }
 static void check_come(int workers) { run_and_close_all(workers, come_and_close, test_scale(4000, 50)); }
-TEST(fd_stress, who_comes_while_it_is_closed_does_not_use_the_number_2) { check_come(2); }
-TEST(fd_stress, who_comes_while_it_is_closed_does_not_use_the_number_4) { check_come(4); }
+TEST_T(fd_stress, who_comes_while_it_is_closed_does_not_use_the_number_2, 180) { check_come(2); }
+TEST_T(fd_stress, who_comes_while_it_is_closed_does_not_use_the_number_4, 180) { check_come(4); }
 
 /* ---- cancelling, and deadlines, against readiness ---- */
 
