@@ -19,7 +19,8 @@
  *     take        held: 0 -> 1; leans? leans = 0; heavy barrier; until tries of that slot is another, and kept is 0
  *     leave       kept? kept = 0. Otherwise held = 0
  *
- *  K1  leans is written with `held` only; it becomes a slot only by somebody inside the runtime on it.
+ *  K1  leans is written with `held` only; it becomes a slot only by somebody inside the runtime on it. (Who has it by leaning may find that it does not
+ *      lean any more: somebody is straightening it, and has `held`.)
  *  K2  Dekker: the heavy barrier puts a full barrier at some point in each thread. The owner stored tries before it: who straightens sees it, or kept, and
  *      waits. After it: the owner's second look finds that it does not lean there.
  *  K3  kept is written by who has the lock, on the slot it leans to; so for whoever has it one look tells how.
@@ -99,6 +100,8 @@ WEFT_INLINE bool weft__lean_take(weft__lock *l, uint16_t me) {
 
 /* It leans from now on; we have it, not so. */
 WEFT_INLINE void weft__lean_begin(weft__lock *l, uint16_t me) {
+    weft__check(weft__load(&l->held, relaxed) && !weft__load(&l->leans, relaxed), "K1: who makes it lean has it by exchange");
+    weft__check(!weft__load(&l->kept, relaxed), "K1: who makes it lean has it by exchange");
     weft__store(&l->leans, me, relaxed); /* K1: published with `held` */
 }
 

@@ -13,6 +13,7 @@ enum {
     CHAN_SIZE = 3 * WEFT_LINE,
     LEAN_AFTER = 4096, /* operations: 50 us or so, some ten times what straightening it takes */
 };
+#define LEAN_LEARNED UINT32_MAX /* lean_lasted: it has not leant since */
 _Static_assert(sizeof(weft_chan) <= CHAN_SIZE, "a channel fits its slab");
 
 uint32_t weft__chan_lean_after = LEAN_AFTER, weft__chan_lean_growth = 2;
@@ -99,7 +100,8 @@ static void chan_init(weft_chan *c, const weft_chan_opts *o, size_t elem, size_t
     c->name = p->name;
     c->kind = o->kind;
     c->lean_slot = 0;
-    c->lean_run = c->lean_lasted = 0;
+    c->lean_run = 0;
+    c->lean_lasted = LEAN_LEARNED;
     c->lean_need = weft__chan_lean_after;
     weft__store(&c->lock.leans, 0, relaxed); /* nobody knows it yet; its memory may have been another channel's (P4) */
     weft__store(&c->refs, 1, relaxed);       /* published with the channel */
@@ -474,25 +476,26 @@ static WEFT_NOINLINE int meet_sender(weft_chan *c, void *elem, weft_deadline dea
     return met(c, x, w, s, true);                                /* C2: cap == 0, so C7 */
 }
 
-/* It was straightened before it had been of use: it has to be longer in one place until it leans again; or it was of use. */
+/* It has been straightened. If that was before it had been of use, it has to be longer in one place until it leans again. */
 static void learn(weft_chan *c) {
+    if (c->lean_lasted == LEAN_LEARNED) return;
     if (c->lean_lasted < c->lean_need)
         c->lean_need *= c->lean_need < UINT32_MAX / 4 ? weft__chan_lean_growth : 1;
     else if (c->lean_need > weft__chan_lean_after)
         c->lean_need /= weft__chan_lean_growth;
+    c->lean_lasted = LEAN_LEARNED;
 }
 
 /* Now and then, under the lock: if it was always somebody on this slot lately who came this way, the lock leans there from now on. */
 WEFT_INLINE void lean(weft_chan *c, weft__slot *s, uint32_t operations) {
-    uint16_t leans = weft__load(&c->lock.leans, relaxed); /* K1 */
-    if (leans || weft__fences) {                          /* K5 */
+    if (weft__load(&c->lock.kept, relaxed) || weft__fences) { /* K1: it leans, or somebody is straightening it; K5 */
         c->lean_lasted += c->lean_lasted < UINT32_MAX / 2 ? operations : 0;
         return;
     }
+    learn(c);
     c->lean_run = c->lean_slot == s->lean ? c->lean_run + operations : 0;
     c->lean_slot = s->lean;
     if (likely(c->lean_run < c->lean_need)) return;
-    if (c->flags & WEFT_CHAN_LEANT) learn(c);
     c->lean_run = c->lean_lasted = 0;
     c->flags |= WEFT_CHAN_LEANT; /* C7 */
     weft__lean_begin(&c->lock, s->lean);

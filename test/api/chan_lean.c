@@ -6,6 +6,7 @@
 #include "api/common.h"
 #include "chan/chan.h"
 #include "os/os.h"
+#include "sched/handoff.h"
 
 enum { PLACES = 8 };
 
@@ -108,6 +109,37 @@ static int let_others_come(void *arg) {
 }
 
 TEST(chan_lean, whoever_else_comes_straightens_it) { CHECK_EQ(run_on(1, let_others_come, NULL), 0); }
+
+/* Who straightens it comes while it is held by leaning, at the end of a lap: the first half of weft__lock_take, by hand. */
+static int end_a_lap_meanwhile(void *arg) {
+    (void)arg;
+    weft__chan_lean_after = 0;
+    weft__chan_lean_growth = 1;
+    weft_chan *c = weft_chan_new(sizeof(long), PLACES);
+    long v = 1, got;
+    use(c, 8 * PLACES);
+    CHECK_EQ(leans(c), !weft__fences);
+    for (int i = 0; i < 3; i++) CHECK_EQ(weft_chan_send(c, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_chan_recv(c, &got, WEFT_FOREVER), 0); /* `first` is no lap's */
+    weft__slot *s = weft__enter();
+    CHECK(weft__lean_take(&c->lock, s->lean));
+    CHECK(weft__lock_take_upright(&c->lock));
+    weft__store(&c->lock.leans, 0, relaxed);
+    (void)weft__chan_received_lump(c, s); /* leaves the lock and the runtime */
+    CHECK(!leans(c));                     /* K1 */
+    CHECK_EQ(weft__load(&c->lock.kept, relaxed), 0);
+    CHECK(!weft__lock_take_upright(&c->lock)); /* it is still the other's */
+    weft__lock_leave_upright(&c->lock);
+    for (int i = 0; i < 2; i++) CHECK_EQ(weft_chan_recv(c, &got, WEFT_FOREVER), 0);
+    weft_chan_unref(c);
+    return 0;
+}
+
+TEST(chan_lean, it_does_not_lean_anew_while_somebody_straightens_it) {
+    weft__barrier_init();
+    if (weft__fences) test_skip("no membarrier: no lock leans");
+    CHECK_EQ(run_on(1, end_a_lap_meanwhile, NULL), 0);
+}
 
 /* ---- waiting ---- */
 

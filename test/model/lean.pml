@@ -19,6 +19,7 @@
  *   M_LATE      it says that it tries after its look  M_NOWAIT     who straightens does not wait for the owner
  *   M_ONEPLACE  attempts are said in the lock, by TRIES and HOLDS in `kept`, whatever slot it leans to then
  *   M_RELAXED   (with WEAK) leaving is not a release  M_OPEN       it is straightened before it is held
+ *   M_ANEW      who has it by leaning, and finds that it does not lean any more, makes it lean
  *   M_DROPFIRST (with WEAK) the attempt is over before it is said that the lock is kept
  */
 #ifndef NO
@@ -179,7 +180,12 @@ proctype owner(byte me) {
      if :: x == me + 1 -> attempt() :: else fi;
      if :: !leaning -> take() :: else fi;
      use();
+#ifdef M_ANEW
+     load(LEANS, x);
+     if :: x == 0 -> if :: store(LEANS, me + 1, 0) :: true fi :: else fi;
+#else
      if :: !leaning -> if :: store(LEANS, me + 1, 0) :: true fi :: else fi;
+#endif
      leave()
   od;
   ended++

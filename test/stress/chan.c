@@ -221,7 +221,7 @@ static atomic_long sum;
 static int pass_on(void *arg) {
     weft_chan **c = arg;
     long v, n = 0;
-    while (weft_chan_recv(c[0], &v, n % 7 ? WEFT_FOREVER : weft_after(WEFT_SECOND)) == 0) {
+    while (weft_chan_recv(c[0], &v, n % 7 ? WEFT_FOREVER : weft_after(3600 * WEFT_SECOND)) == 0) {
         atomic_fetch_add(&sum, v);
         if (c[1]) CHECK_EQ(weft_chan_send(c[1], &v, WEFT_FOREVER), 0);
         n++;
