@@ -71,10 +71,10 @@ WEFT_INLINE int64_t weft__wheel_next(weft__wheel *w) {
 
 WEFT_COLD void weft__wheel_enter_slow(weft__wheel *w);
 WEFT_INLINE void weft__wheel_enter(weft__wheel *w) {
-    if (unlikely(!weft__lock_try(&w->lock))) weft__wheel_enter_slow(w);
+    if (unlikely(!weft__lock_take_upright(&w->lock))) weft__wheel_enter_slow(w); /* it never leans */
 }
 WEFT_INLINE void weft__wheel_leave(weft__wheel *w) {
-    weft__lock_leave(&w->lock);
+    weft__lock_leave_upright(&w->lock);
 }
 /* As weft__timer_start. */
 bool weft__wheel_add(weft__wheel *w, weft__timer *t);
