@@ -108,6 +108,42 @@ TEST(context, rounding_and_precision_are_each_tasks_own) {
     check_words(mine);
 }
 
+static bool flags_differ;
+
+/* What has happened so far is in the same word as the modes, and on some CPUs that word is dear to change. */
+static int yield_with_flags(void *arg) {
+    feclearexcept(FE_ALL_EXCEPT);
+    volatile double quotient = flags_differ && arg ? divide() : 0; /* inexact */
+    (void)quotient;
+    for (long i = test_scale(100000, 1000); i > 0; i--) weft_yield();
+    return 0;
+}
+
+static int64_t yields_of_two(bool differ) {
+    int64_t best = INT64_MAX;
+    flags_differ = differ;
+    for (int i = 0; i < 8; i++) {
+        int64_t took = test_thread_cpu_ns();
+        in_tasks(2, yield_with_flags);
+        took = test_thread_cpu_ns() - took;
+        if (took < best) best = took;
+    }
+    return best;
+}
+
+static int flags_of_two(void *arg) {
+    (void)arg;
+    int64_t same = yields_of_two(false), differ = yields_of_two(true);
+    printf("%lld ns with the same flags, %lld with others\n", (long long)same, (long long)differ);
+    if (test_slow_tools() == 1) CHECK_LT(differ, 3 * same);
+    return 0;
+}
+
+TEST(context, flags_of_what_has_happened_do_not_make_a_switch_dear) {
+    weft_config alone = {.workers = 1, .slice = 3600 * WEFT_SECOND, .max_threads = 1}; /* all on one thread */
+    CHECK_EQ(weft_run(flags_of_two, NULL, &alone), 0);
+}
+
 static int starts_clean(void *arg) {
     (void)arg;
     check_words(words_at_start);
