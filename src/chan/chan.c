@@ -623,6 +623,7 @@ static void forget(void *obj) {
 }
 
 void weft__chans_forget(void) {
+    for (int i = 0; i < WEFT_LEAN_SLOTS; i++) weft__store(&weft__leans[i].tries, NULL, relaxed); /* there is one thread */
     weft__slab_forget(&weft__chan_slab, forget);
 }
 
