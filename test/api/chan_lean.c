@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Channels whose lock leans to the slot they are used on (base/lock.h): nobody notices, except by the time it takes. */
-#include <sched.h>
-#include <sys/wait.h>
-
 #include "api/common.h"
 #include "chan/chan.h"
 #include "os/os.h"
@@ -243,30 +240,5 @@ TEST(chan_lean, it_outlives_its_runtime) {
     CHECK_EQ(run_on(1, make_one, &c), 0);
     CHECK_EQ(weft_chan_recv(c, &v, WEFT_FOREVER), 0); /* without one */
     CHECK_EQ(v, 7);
-    weft_chan_unref(c);
-}
-
-TEST(chan_lean, the_child_of_a_fork_finds_it_closed) {
-    weft_chan *c;
-    long v = 0;
-    int status;
-    CHECK_EQ(weft_start(&(weft_config){.workers = 1}), 0);
-    CHECK_EQ(weft_block_on(make_one, &c), 0);
-    weft__store(&weft__leans[2].tries, &c->lock, relaxed); /* as if somebody were about to take it: nobody will in the child */
-    fflush(NULL);
-    pid_t pid = fork();
-    CHECK_GE(pid, 0);
-    if (pid == 0) {
-        bool closed = weft_chan_send(c, &v, WEFT_FOREVER) == WEFT_ECLOSED;
-        bool tries = weft__load(&weft__leans[2].tries, relaxed);
-        _exit(closed && weft_chan_len(c) == 1 && !leans(c) && !tries ? 33 : 34);
-    }
-    weft__store(&weft__leans[2].tries, NULL, relaxed);
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
-    CHECK(WIFEXITED(status));
-    CHECK_EQ(WEXITSTATUS(status), 33);
-    CHECK_EQ(weft_chan_recv(c, &v, WEFT_FOREVER), 0);
-    CHECK_EQ(v, 7);
-    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
     weft_chan_unref(c);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "api/common.h"
+#include "chan/chan.h"
 #include "sync/mutex.h"
 
 #if defined(__has_feature)
@@ -131,6 +132,50 @@ TEST(fork, in_the_child_there_is_no_runtime_and_every_call_says_so) {
         in_child(call_everything, NULL, 21, "calls in the child");
         stop_with_objects();
     }
+}
+
+/* ---- a channel whose lock leans ---- */
+
+static weft_chan *leaning;
+
+static int make_it_lean(void *arg) {
+    (void)arg;
+    long v = 7;
+    uint32_t after = weft__chan_lean_after;
+    weft__chan_lean_after = 0; /* from the first lap on */
+    leaning = weft_chan_new(sizeof v, 2);
+    weft__chan_lean_after = after;
+    for (int i = 0; i < 8; i++) {
+        CHECK_EQ(weft_chan_send(leaning, &v, WEFT_FOREVER), 0);
+        CHECK_EQ(weft_chan_recv(leaning, &v, WEFT_FOREVER), 0);
+    }
+    CHECK_EQ(weft_chan_send(leaning, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(weft__load(&leaning->lock.leans, relaxed) != 0, !weft__fences);
+    return 0;
+}
+
+static int find_it_closed(void *arg) {
+    (void)arg;
+    long v = 0;
+    CHECK_EQ(weft_chan_send(leaning, &v, WEFT_FOREVER), WEFT_ECLOSED);
+    CHECK_EQ(weft_chan_len(leaning), 1);
+    CHECK_EQ(weft__load(&leaning->lock.leans, relaxed), 0);
+    CHECK(!weft__load(&weft__leans[2].tries, relaxed));
+    return 23;
+}
+
+TEST(fork, a_channel_that_leans_is_closed_in_the_child) {
+    long v;
+    CHECK_EQ(set_up(1), 0);
+    CHECK_EQ(weft_block_on(make_it_lean, NULL), 0);
+    weft__store(&weft__leans[2].tries, &leaning->lock,
+                relaxed); /* as if somebody were about to take it: nobody will in the child */
+    in_child(find_it_closed, NULL, 23, "a leaning channel in the child");
+    weft__store(&weft__leans[2].tries, NULL, relaxed);
+    CHECK_EQ(weft_chan_recv(leaning, &v, WEFT_FOREVER), 0);
+    CHECK_EQ(v, 7);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    weft_chan_unref(leaning);
 }
 
 static int end_the_scope(void *arg) {
