@@ -14,6 +14,8 @@ enum {
     CHUNK = 512,        /* descriptors that get memory at once */
     CHUNKS = 8192,      /* 4M descriptors: four times what Linux allows a process unless told otherwise */
     OPERATION_COST = 8, /* of the slot's budget: a system call takes as long as some tens of channel operations */
+    LANDINGS =
+        24, /* in a row: from 32 on the kernel interrupts another CPU to take its buffers back (net.core.skb_defer_max) */
     FRAMES_BELOW = 192, /* bytes of stack between the switch and the waiter, */
     FRAMES_ABOVE = 256  /* and from there to the caller of an operation on a connection */
 };
@@ -334,11 +336,19 @@ static void fetch(const weft__edge *edges, int n) {
     }
 }
 
+/* D6. It has been claimed, and it has the turn: nobody else ends its wait, and the number stays. */
+static void land(weft__waiter *x) {
+    if (!x || !x->index || x->many) return;
+    weft__landing *l = x->elem;
+    l->got = weft__fd_attempt(l->f, WEFT_READY_READ, weft__fd_state(l->f), l->call, l->arg, l->asked);
+}
+
 void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
     if (n > 1) fetch(edges, n);
     for (int i = 0; i < n; i++) {
         weft__queue woken = {NULL, NULL};
         tell(&edges[i], &woken);
+        if (s && i < LANDINGS) land(woken.head);
         resume_all(&woken, s);
     }
 }
@@ -395,7 +405,7 @@ int weft__fd_news(const weft__fd *f, uint64_t seen) {
 
 /* `wait`: what was prepared for it; NULL: it has no deadline, and cancellation finds it already. */
 WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__block *b, weft__slot **s,
-                         weft__wait *wait, bool *parked) {
+                         weft__wait *wait, bool *parked, weft__landing *land) {
     weft__desc *d = f->d;
     bool turn = what <= EDGE_WRITE;
     weft__store(&b->wait_lock, &d->lock, release); /* P3; pairs with the acquire in weft__interrupt */
@@ -407,7 +417,7 @@ WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadli
         weft__lock_leave(&d->lock);
         return r;
     }
-    weft__waiter x = {.block = b, .elem = turn ? (void *)f : NULL};
+    weft__waiter x = {.block = b, .elem = land ? (void *)land : turn ? (void *)f : NULL, .index = land != NULL};
     b->waiter = &x;
     weft__queue_add(queue_of(d, what), &x);
     if (turn) weft__store(&d->frames, (char *)&x, relaxed); /* a hint, for fetch */
@@ -418,20 +428,20 @@ WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadli
 }
 
 static WEFT_NOINLINE int queue_up_prepared(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__block *b,
-                                           weft__slot **s, bool *parked) {
+                                           weft__slot **s, bool *parked, weft__landing *land) {
     weft__wait wait = {.armed = false};
     int r = weft__wait_prepare(&wait, b, deadline, *s);
-    if (!r) r = queue_up(f, what, seen, deadline, b, s, &wait, parked);
+    if (!r) r = queue_up(f, what, seen, deadline, b, s, &wait, parked, land);
     weft__wait_finish(&wait);
     return r;
 }
 
-WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline) {
+WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__landing *land) {
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
     bool parked = false, plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE;
-    int r = likely(plain) ? queue_up(f, what, seen, deadline, b, &s, NULL, &parked)
-                          : queue_up_prepared(f, what, seen, deadline, b, &s, &parked);
+    int r = likely(plain) ? queue_up(f, what, seen, deadline, b, &s, NULL, &parked, land)
+                          : queue_up_prepared(f, what, seen, deadline, b, &s, &parked, land);
     if (s) weft__leave();
     if (unlikely(r == WEFT_ECLOSED) && what <= EDGE_WRITE && !parked)
         last_leaves(f); /* who was parked has been counted out by the closer */
@@ -489,14 +499,14 @@ int weft__fd_renew(weft__fd *f) {
     return 0;
 }
 
-int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline) {
+int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land) {
     if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, deadline);
-    return park(f, side, seen, deadline);
+    return park(f, side, seen, deadline, land);
 }
 
 int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline) {
     if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, ANY_EDGE, events, deadline);
-    return park(f, ANY_EDGE, seen, deadline);
+    return park(f, ANY_EDGE, seen, deadline, NULL);
 }
 
 /* ---- turns ---- */
@@ -511,7 +521,7 @@ static int take_now(const weft__fd *f, int side, int err) {
 int weft__turn_take_slow(const weft__fd *f, int side, weft_deadline deadline) {
     if (deadline.ns == INT64_MIN) return take_now(f, side, WEFT_EAGAIN);
     if (deadline.ns && deadline.ns <= weft__clock_now()) return take_now(f, side, WEFT_ETIMEDOUT);
-    return park(f, TURN_READ + side, 0, deadline);
+    return park(f, TURN_READ + side, 0, deadline, NULL);
 }
 
 /* Passes the turn on to the first in line. */

@@ -11,6 +11,9 @@
  *           it may park on `waiting` for an edge; who wants it parks on `line`.
  *   watchers  take no turn (weft_fd_wait, select): every edge wakes all of them, and they look for themselves.
  *
+ * Landing. Of many readers that have become ready, each with a system call to receive and one to send, all receive first: the kernel's code for it
+ * stays in the cache that way (1 % of an echo server's time). So the teller receives for them, into their memory, as a channel's sender does.
+ *
  * A short read means that nothing is left only for TCP, without urgent data and before its end: a Unix socket stops at ancillary data,
  * a pipe at a packet. At the end (`ended`) no edge comes any more, so `ready` is not cleared.
  *
@@ -24,9 +27,13 @@
  *  D2  An edge that is told sets its bits before the lock is left, and after that nobody waits for one of them.
  *  D3  A turn that is not TAKEN: nobody has it, and nobody is on `line`. LINE is set before somebody parks there, under the lock.
  *  D4  With generation g, edges and operations of g alone have an effect. The turns carry it.
- *  D5  Lock order: as any object (P5). No system call is made under it. */
+ *  D5  Lock order: as any object (P5). No system call is made under it.
+ *  D6  Who parks to read may leave word of what it will do then (a landing, in its frame). Whoever tells the edge does it, after the wait was claimed
+ *      and before the task is resumed: so it is done once, by one of the two, with the turn held. */
 #ifndef WEFT_SRC_DESC_H
 #define WEFT_SRC_DESC_H
+
+#include <sys/types.h>
 
 #include "park/park.h"
 #include "poll/poll.h"
@@ -105,6 +112,12 @@ WEFT_INLINE void weft__turn_leave(const weft__fd *f, int side) {
         weft__turn_leave_slow(f, side); /* pairs with the above */
 }
 
+/* What it is: WEFT_DESC_…. The second: where there is no runtime, and the kernel is asked. */
+int weft__fd_kind_outside(const weft__fd *f);
+WEFT_INLINE int weft__fd_kind(const weft__fd *f) {
+    return likely(f->d != NULL) ? weft__load(&f->d->kind, relaxed) : weft__fd_kind_outside(f); /* published with `known` */
+}
+
 /* Before a system call: the state, to be given to the functions below. */
 WEFT_INLINE uint64_t weft__fd_state(const weft__fd *f) {
     return f->d ? weft__load(&f->d->state, acquire)
@@ -114,9 +127,27 @@ WEFT_INLINE uint64_t weft__fd_state(const weft__fd *f) {
 WEFT_INLINE void weft__fd_drained(const weft__fd *f, uint64_t seen, uint32_t bit) {
     if (f->d) (void)weft__cas(&f->d->state, &seen, seen & ~(uint64_t)bit, relaxed); /* fails if an edge came in between */
 }
+typedef ssize_t weft__attempt(int fd, void *arg);
+/* The system call, with the turn; `seen`: the state before it. -EAGAIN: nothing, and that is known now. `asked`: as in op.h. */
+WEFT_INLINE ssize_t weft__fd_attempt(const weft__fd *f, uint32_t bit, uint64_t seen, weft__attempt *call, void *arg,
+                                     size_t asked) {
+    ssize_t r = call(f->fd, arg);
+    bool less = asked && r > 0 && (size_t)r < asked && !(seen & (WEFT_READY_END | WEFT_READY_URGENT));
+    if (unlikely(r == -EAGAIN) || (less && (weft__fd_kind(f) & WEFT_DESC_STREAM))) weft__fd_drained(f, seen, bit);
+    return r;
+}
+/* What somebody who parks until he can read is about to do then (D6). Only a teller with a slot does it: others are to hear of the next edge soon. */
+enum { WEFT_LANDING_MAX = 16 << 10 }; /* bytes: they are copied while others wait to be told */
+typedef struct weft__landing {
+    const weft__fd *f;
+    weft__attempt *call;
+    void *arg;
+    size_t asked;
+    ssize_t got; /* -EAGAIN: nobody has done it, or there was nothing */
+} weft__landing;
 /* Parks until an edge other than those in `seen` makes the side ready: 0. WEFT_ECLOSED, WEFT_ECANCELED, WEFT_ETIMEDOUT, WEFT_EAGAIN, WEFT_ETERMINATED.
  * The caller has the side's turn; after WEFT_ECLOSED it has not, and must not leave it. */
-int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline);
+int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land);
 /* The same without a turn, for any edge. `events` (POLLIN, …): what is waited for where there is no runtime, and the kernel is asked. */
 int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline);
 /* Between the two the number means this descriptor, whoever closes it: for a system call without a turn. 0 or WEFT_ECLOSED. */
@@ -126,11 +157,6 @@ void weft__fd_unhold(const weft__fd *f);
 int weft__fd_news(const weft__fd *f, uint64_t seen);
 /* It may have been looked up in an earlier runtime: makes it known to this one; f->d becomes NULL if there is none. 0; WEFT_ECLOSED; as weft__fd_get. */
 int weft__fd_renew(weft__fd *f);
-/* What it is: WEFT_DESC_…. The second: where there is no runtime, and the kernel is asked. */
-int weft__fd_kind_outside(const weft__fd *f);
-WEFT_INLINE int weft__fd_kind(const weft__fd *f) {
-    return likely(f->d != NULL) ? weft__load(&f->d->kind, relaxed) : weft__fd_kind_outside(f); /* published with `known` */
-}
 /* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0 or -errno. */
 int weft__fd_nonblock(const weft__fd *f);
 /* The descriptor is the one that was looked up. */

@@ -177,7 +177,7 @@ static int connect_end(const weft__fd *f, weft_deadline deadline) {
             weft__turn_leave(f, WEFT_SIDE_WRITE);
             return err ? err : -error;
         }
-        err = weft__fd_park(f, WEFT_SIDE_WRITE, seen, deadline);
+        err = weft__fd_park(f, WEFT_SIDE_WRITE, seen, deadline, NULL);
         if (!err) continue;
         if (err != WEFT_ECLOSED) weft__turn_leave(f, WEFT_SIDE_WRITE);
         return err;

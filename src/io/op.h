@@ -7,8 +7,6 @@
 #include "os/socket.h"
 #include "time/clock.h"
 
-typedef ssize_t weft__attempt(int fd, void *arg);
-
 /* Such a deadline allows one attempt, whatever is known. */
 WEFT_INLINE bool weft__once(weft_deadline deadline) {
     return deadline.ns == INT64_MIN || (deadline.ns && deadline.ns <= weft__clock_now());
@@ -18,21 +16,20 @@ WEFT_INLINE bool weft__once(weft_deadline deadline) {
 WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked,
                                   weft_deadline deadline, bool *mine) {
     uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
+    weft__landing land = {f, call, arg, asked, -EAGAIN};
+    bool lands = side == WEFT_SIDE_READ && asked && asked <= WEFT_LANDING_MAX;
     for (;;) {
         uint64_t seen = weft__fd_state(f);
         if (likely(seen & bit) || weft__once(deadline)) {
-            ssize_t r = call(f->fd, arg);
-            if (likely(r != -EAGAIN)) {
-                bool less = asked && r > 0 && (size_t)r < asked && !(seen & (WEFT_READY_END | WEFT_READY_URGENT));
-                if (less && (weft__fd_kind(f) & WEFT_DESC_STREAM)) weft__fd_drained(f, seen, bit);
-                return r;
-            }
-            weft__fd_drained(f, seen, bit);
+            ssize_t r = weft__fd_attempt(f, bit, seen, call, arg, asked);
+            if (likely(r != -EAGAIN)) return r;
         }
-        int err = weft__fd_park(f, side, seen, deadline);
-        if (likely(!err)) continue;
-        *mine = err != WEFT_ECLOSED;
-        return err;
+        int err = weft__fd_park(f, side, seen, deadline, lands ? &land : NULL);
+        if (unlikely(err)) {
+            *mine = err != WEFT_ECLOSED;
+            return err;
+        }
+        if (lands && likely(land.got != -EAGAIN)) return land.got;
     }
 }
 

@@ -32,10 +32,11 @@ typedef struct weft__edge {
 } weft__edge;
 
 enum {
-    /* Told at once. Between an edge and its task's run come the system calls of the others, each of which puts some hundred lines and
-     * some ten pages into the caches: with 128 of them nothing of the task was left there (ADR 021). */
-    WEFT_EDGES = 16,
-    WEFT_LOOKS = 8 /* at most, by somebody who will not look again soon: more would keep timers and other tasks waiting */
+    /* Told at once. A look is a system call for all of them; but between an edge and its task's run come the calls of the others, each of which puts
+     * some hundred lines and some ten pages into the caches (ADR 021). */
+    WEFT_EDGES = 64,
+    WEFT_LOOKS =
+        2 /* at most, by somebody who will not look again soon: more would keep timers and other tasks waiting, or overflow the ring */
 };
 #define WEFT_POLL_NOW 1 /* a moment that has passed: do not wait */
 

@@ -10,7 +10,7 @@
  *     producer  puts the work on its queue; light barrier; looks at `idle` and `searching`
  * Either the producer sees an idle slot without a searcher, and wakes somebody, or the worker sees the work. test/model/idle.pml.
  *
- * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and doubling to 4 ms
+ * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and doubling to 4 or 10 ms
  * (watch.c), to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle and nothing has run
  * since the last look it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
  * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too. Once after everything
@@ -51,10 +51,8 @@
 #include "time/clock.h"
 
 enum {
-    NAP_FIRST = 50 * 1000,     /* ns */
     NAP_MAX = 4 * 1000 * 1000, /* ns */
     QUIET_NAPS = 2,            /* naps after everything has become idle */
-    NAP_LISTENS = 400 * 1000,  /* ns; until its naps are as long, the sentry leaves listening to whoever is about to be idle */
     WORTH_WAKING = 2,          /* one fresh task is its spawner's next; a second one is worth a core */
     RETRY = 10 * 1000 * 1000,  /* ns */
     LOOKS = 16, /* sleeping workers that are looked at for the one that had a slot last; slots, for one that is idle */
@@ -325,10 +323,10 @@ static bool excess(void) {
 }
 
 /* Whether this worker is the listener from now on. Under the lock. */
-static bool become_listener(weft__worker *w) {
+static bool become_listener(weft__worker *w, int64_t now) {
     int free = weft__load(&weft__rt.idle, relaxed);
     bool wanted = free && weft__load(&weft__polling, relaxed); /* who opens it kicks the sentry */
-    bool soon = idle.sentry == w && free < weft__rt.slots && w->nap < NAP_LISTENS && w->nap < weft__watch_nap();
+    bool soon = idle.sentry == w && free < weft__rt.slots && w->nap < WEFT_NAP_LISTENS && w->nap < weft__watch_nap(now, w->nap);
     if (wanted && w->idle_prev && !idle.listener && !soon) idle.listener = w;
     if (!wanted && idle.listener == w) idle.listener = NULL;
     return idle.listener == w;
@@ -339,7 +337,8 @@ static bool become_listener(weft__worker *w) {
 static bool unheard(int64_t now) {
     int free = weft__load(&weft__rt.idle, relaxed); /* as in become_listener */
     if (!free || idle.listener || !weft__load(&weft__polling, relaxed)) return false;
-    return free == weft__rt.slots || idle.until > now + NAP_LISTENS; /* else it does not want to yet, and looks again soon */
+    return free == weft__rt.slots ||
+           idle.until > now + WEFT_NAP_LISTENS; /* else it does not want to yet, and looks again soon */
 }
 
 /* A listener is gone, and with it who looked after the timers of idle slots: the sentry, if it is to look again before it would. Under the
@@ -359,9 +358,9 @@ static int64_t sleep_until(weft__worker *w) {
     bool full = !weft__load(&weft__rt.idle, relaxed);
     if (full) { /* no slot to run it with, unless one is taken; whoever gives one up looks again */
         timer = weft__watch_until();
-        if (timer < now + NAP_FIRST) timer = now + NAP_FIRST;
+        if (timer < now + WEFT_NAP_FIRST) timer = now + WEFT_NAP_FIRST;
     }
-    w->listens = !w->own_thread && become_listener(w);
+    w->listens = !w->own_thread && become_listener(w, now);
     bool heard = idle.listener && idle.listener != w && !full; /* somebody else looks after timers from listens_until on */
     if (heard && timer >= idle.listens_until) timer = INT64_MAX;
     if (w->listens) idle.listens_until = timer;
@@ -383,8 +382,7 @@ static int64_t sleep_until(weft__worker *w) {
     bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots;
     if (busy) {
         w->quiet = 0;
-        int64_t most = weft__watch_nap();
-        w->nap = w->nap == 0 ? NAP_FIRST : 2 * w->nap < most ? 2 * w->nap : most;
+        w->nap = weft__watch_nap(now, w->nap);
         until = now + w->nap;
     } else {
         uint64_t picks = weft__all_picks();

@@ -100,8 +100,15 @@ bool weft__watch(void);
 /* How long fresh tasks wait for those that compute: a slice, and the longer the more of these have no slot. */
 int64_t weft__crowd_wait(void);
 enum { WEFT_CROWD = 4 }; /* from so many slices on they are not even begun meanwhile: there are two strays to a slot */
-/* The longest nap until the next look, and when that one is due at the latest, on the kernel's clock. */
-int64_t weft__watch_nap(void);
+/* A runtime begins. */
+void weft__watch_open(void);
+enum {
+    WEFT_NAP_FIRST = 50 * 1000, /* ns */
+    WEFT_NAP_LISTENS =
+        400 * 1000, /* ns; until its naps are as long, the sentry leaves listening to whoever is about to be idle */
+};
+/* The nap until the next look, after one of that length (0: the first), and when the look is due at the latest, on the kernel's clock. */
+int64_t weft__watch_nap(int64_t now, int64_t before);
 int64_t weft__watch_until(void);
 /* Work has come, and every slot is held: one of them by somebody who was found blocked. */
 bool weft__watch_wanted(void);

@@ -4,7 +4,8 @@
  * Only the sentry looks, since it has nothing else to do, and only if something has run since the last pass; so an idle process is
  * looked at once, some time (100 ms) after its last task has run, and then sleeps. While slots are busy, passes are at least as far
  * apart, and 100 times as long as the last one took of the CPU; and one that takes long goes on in pieces, likewise: one percent of it at
- * most, however many stacks there are.
+ * most, however many stacks there are. A pass that found nothing to give back doubles the time to the next one, up to 1.6 s: the stacks of a server's
+ * connections were shallow the last time, and a look at a thousand of them is a percent of a CPU.
  *
  * A pass goes over
  *  - the caches of idle slots, which it borrows: the stacks at the front, as many as came back since the last pass;
@@ -28,6 +29,7 @@
 
 enum {
     COST = 100,
+    VAIN_MAX = 4,        /* times that the pause doubles */
     AT_ONCE = 200 * 1000 /* ns, then others: it may share a CPU with a worker that has just got a request */
 };
 int64_t weft__trim_later = 100 * WEFT_MS;
@@ -42,6 +44,8 @@ static struct {
     int64_t timer;             /* the first one, to be looked after by us: all others may be asleep */
     int64_t since, next_since; /* T1 */
     int slot;                  /* the next one to borrow */
+    int vain;                  /* passes in a row that found nothing, up to VAIN_MAX */
+    uint64_t trims;            /* that there had been when this one began */
     weft__stack_walk walk;
 } trim;
 
@@ -53,7 +57,7 @@ int64_t weft__trim_due(int64_t now) {
     int64_t due = INT64_MAX;
     if (weft__stack_measuring || !weft__lock_take_once(&trim.lock)) return due;
     if (trim.running || weft__all_picks() != trim.picks) {
-        int64_t later = trim.running ? now : now + weft__trim_later;
+        int64_t later = trim.running ? now : now + (weft__trim_later << trim.vain);
         if (!trim.due) trim.due = later > trim.earliest ? later : trim.earliest;
         due = trim.due;
     }
@@ -65,6 +69,7 @@ int64_t weft__trim_due(int64_t now) {
 
 static void begin(void) {
     trim.running = true;
+    trim.trims = weft__load(&weft__stack_trims, relaxed); /* a figure */
     trim.picks = weft__all_picks();
     trim.since = trim.next_since;
     trim.next_since = weft__since_when(weft__clock_now()); /* as slots note it */
@@ -99,6 +104,14 @@ static bool wanted(void *worker) {
 static bool enough(void *worker) {
     bool busy = weft__load(&weft__rt.idle, relaxed) < weft__rt.slots; /* a hint */
     return (busy && weft__trim_later && weft__os_now() >= trim.piece) || wanted(worker);
+}
+
+/* A pass is over: the next one is further off if this was for nothing. */
+static void end(void) {
+    if (weft__load(&weft__stack_trims, relaxed) != trim.trims) /* a figure */
+        trim.vain = 0;
+    else if (trim.vain < VAIN_MAX)
+        trim.vain++;
 }
 
 static bool trim_caches(weft__worker *w) {
@@ -150,6 +163,7 @@ void weft__trim(weft__worker *w, int64_t now) {
         bool done = trim_caches(w) && weft__stack_pool_trim(enough, w) && trim_tasks(w);
         int64_t spent = weft__os_thread_time() - before;
         trim.running = !done;
+        if (done) end();
         trim.due = 0;
         int64_t pause = COST * spent > AT_ONCE ? COST * spent : AT_ONCE;
         trim.earliest = weft__os_now() + (weft__trim_later ? pause : 0);

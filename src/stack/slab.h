@@ -43,7 +43,6 @@ void weft__stack_magazine_give(int cls, weft__stack *first, bool trimmed);
 char *weft__stack_top(const weft__stack *s);
 /* The part of a stack that frames may use, in whole pages: from where to the end of its top page. */
 char *weft__stack_first_page(const weft__stack *s);
-extern _Atomic uint64_t weft__stack_trims; /* a figure for people */
 
 /* The overflow handler: on the whole process. 0 or -errno. */
 int weft__overflow_open(void);

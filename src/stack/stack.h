@@ -122,6 +122,7 @@ typedef bool weft__stack_stop(void *arg);
  * last time. False: stopped. By the cache's owner, never from one of its stacks. */
 bool weft__stack_cache_trim(weft__stack_cache *c, uint32_t n, weft__stack_stop *stop, void *arg);
 bool weft__stack_pool_trim(weft__stack_stop *stop, void *arg);
+extern _Atomic uint64_t weft__stack_trims; /* times that a stack has given something back; a figure */
 /* What a stack has in memory. */
 typedef struct weft__stack_depth {
     char *lowest; /* page of it */
