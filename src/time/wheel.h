@@ -48,6 +48,7 @@ struct weft__wheel {
     uint16_t open;                    /* the bucket that is being emptied into lower levels, 0 = none; under lock */
     int64_t reached;                  /* every bucket that begins before this moment is empty; under lock */
     _Atomic int64_t next;             /* see weft__wheel_next; written under lock, read anywhere */
+    weft__timer_link *back;           /* how far the open bucket was looked at from its end; NULL = not at all. Under lock */
     weft__timer_link due;             /* timers of users that have fired and wait for a runner (timer.c); under lock */
     uint64_t used[WEFT_WHEEL_LEVELS]; /* buckets that are not empty; under lock */
     weft__timer_link bucket[WEFT_WHEEL_BUCKETS];
