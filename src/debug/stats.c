@@ -38,6 +38,7 @@ static void collect(weft_stats *out) {
     out->polls = polls.polls;
     out->poll_events = polls.edges;
     out->poll_stale = weft__descs_stale();
+    out->poll_landings = weft__descs_landings();
     out->accept_waits = weft__load(&weft__accept_waits, relaxed);
 }
 

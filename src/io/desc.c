@@ -22,7 +22,7 @@ enum {
 
 static struct {
     _Atomic(weft__desc *) chunk[CHUNKS];
-    _Atomic uint64_t stale;
+    _Atomic uint64_t stale, landings;
 } table;
 
 /* ---- the table ---- */
@@ -337,24 +337,30 @@ static void fetch(const weft__edge *edges, int n) {
 }
 
 /* D6. It has been claimed, and it has the turn: nobody else ends its wait, and the number stays. */
-static void land(weft__waiter *x) {
-    if (!x || !x->index || x->many) return;
+static bool land(weft__waiter *x) {
+    if (!x || !x->index || x->many) return false;
     weft__landing *l = x->elem;
     l->got = weft__fd_attempt(l->f, WEFT_READY_READ, weft__fd_state(l->f), l->call, l->arg, l->asked);
+    return true;
 }
 
 void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
+    int landed = 0;
     if (n > 1) fetch(edges, n);
     for (int i = 0; i < n; i++) {
         weft__queue woken = {NULL, NULL};
         tell(&edges[i], &woken);
-        if (s && i < LANDINGS) land(woken.head);
+        if (s && landed < LANDINGS) landed += land(woken.head);
         resume_all(&woken, s);
     }
+    if (landed) weft__add(&table.landings, (uint64_t)landed, relaxed); /* a counter */
 }
 
 uint64_t weft__descs_stale(void) {
     return weft__load(&table.stale, relaxed); /* a counter */
+}
+uint64_t weft__descs_landings(void) {
+    return weft__load(&table.landings, relaxed); /* a counter */
 }
 
 /* ---- waiting ---- */
@@ -560,7 +566,8 @@ void weft__descs_close(void) {
             resume_all(&woken, NULL);
         }
     }
-    weft__store(&table.stale, 0, relaxed); /* a counter */
+    weft__store(&table.stale, 0, relaxed); /* counters */
+    weft__store(&table.landings, 0, relaxed);
 }
 
 void weft__descs_forget(void) {

@@ -170,5 +170,6 @@ int weft__fd_begin(void);
 void weft__descs_close(void);
 void weft__descs_forget(void);
 uint64_t weft__descs_stale(void);
+uint64_t weft__descs_landings(void);
 
 #endif

@@ -139,6 +139,37 @@ TEST_SOLO(idle, who_watches_over_a_busy_slot_sleeps) {
     CHECK_EQ(weft_run(keep_busy, NULL, &(weft_config){.workers = 1, .slice = HOUR}), 0);
 }
 
+/* After a second in which all went well the looks are further apart, and so are the naps between them: at most three in the time of four milliseconds
+ * that each would take otherwise. */
+static int count_naps(void *arg) {
+    (void)arg;
+    atomic_int told = 0;
+    weft_stats before, after;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, yield_until_told, &told), 0);
+    int64_t from = test_clock_ns(), naps = INT64_MAX, most = 0;
+    while (test_clock_ns() - from < 1200 * WEFT_MS) weft_yield();
+    for (int i = 0; i < TEST_ATTEMPTS && naps > most; i++) {
+        weft_stats_get(&before);
+        from = test_clock_ns();
+        while (test_clock_ns() - from < 400 * WEFT_MS) weft_yield();
+        weft_stats_get(&after);
+        naps = (int64_t)(after.sleeps - before.sleeps);
+        most = (test_clock_ns() - from) / (6 * WEFT_MS);
+        printf("%lld naps, at most %lld\n", (long long)naps, (long long)most);
+    }
+    CHECK_LE(naps, most);
+    CHECK_GT(naps, 0);
+    atomic_store(&told, 1);
+    return weft_scope_end(&s);
+}
+
+TEST_SOLO(idle, who_watches_over_slots_that_move_looks_less_often) {
+    test_skip_under("the tools take longer than a look is apart", "so does the emulator");
+    CHECK_EQ(weft_run(count_naps, NULL, &(weft_config){.workers = 1}), 0);
+}
+
 /* ---- searching ---- */
 
 enum { SEARCH = 20 * WEFT_MS, EVENTS = 10 };

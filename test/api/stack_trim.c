@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Stacks that were deep once give their memory back while their tasks wait, and when nobody is on them. */
+#include <limits.h>
+#include <sys/syscall.h>
+
 #include "api/common.h"
 #include "sched/trim.h"
 
@@ -343,4 +346,50 @@ TEST(stack_trim, a_pass_stops_for_timers) {
     int most = PASS;
     for (int i = 0; i < TEST_ATTEMPTS && most > PASS / 2; i++) most = most_at_once();
     CHECK_LE(most, PASS / 2);
+}
+
+/* ---- passes in vain ---- */
+
+static atomic_long looks;
+
+/* The runtime asks with it what is in memory. */
+int mincore(void *p, size_t size, unsigned char *in) {
+    atomic_fetch_add(&looks, 1);
+    return (int)syscall(SYS_mincore, p, size, in);
+}
+
+static int receive_all(void *c) {
+    while (!weft_chan_recv(c, NULL, WEFT_FOREVER)) continue;
+    return 0;
+}
+
+static long looks_in(int64_t time) {
+    long before = atomic_load(&looks);
+    for (int64_t from = test_clock_ns(); test_clock_ns() - from < time;) CHECK_EQ(weft_chan_send(gate, NULL, WEFT_FOREVER), 0);
+    return atomic_load(&looks) - before;
+}
+
+/* Two shallow tasks wait for each other by turns: each pass looks at both, for nothing, and the next one is twice as far off, up to 16 times. */
+static int wait_in_vain(void *arg) {
+    weft_scope s;
+    (void)arg;
+    gate = weft_chan_new(0, 0);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, receive_all, gate), 0);
+    (void)looks_in(40 * weft__trim_later);
+    long most = 2 * (long)(400 * WEFT_MS / (8 * weft__trim_later)), n = LONG_MAX;
+    for (int i = 0; i < TEST_ATTEMPTS && n > most; i++) n = looks_in(400 * WEFT_MS);
+    printf("%ld looks, at most %ld\n", n, most);
+    CHECK_LE(n, most);
+    CHECK_EQ(weft_chan_close(gate), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    weft_chan_unref(gate);
+    return 0;
+}
+
+TEST_SOLO(stack_trim, passes_that_find_nothing_are_further_and_further_apart) {
+    test_skip_under("the tools take longer than passes are apart", "so does the emulator");
+    weft__trim_later = 5 * WEFT_MS;
+    CHECK_EQ(weft_run(wait_in_vain, NULL, &(weft_config){.workers = 1}), 0);
+    CHECK_GT(atomic_load(&looks), 0);
 }

@@ -33,6 +33,25 @@ TEST(time, now_never_goes_back) {
     }
 }
 
+/* ---- what the slot knows of the clock is old ---- */
+
+static int compute_beyond(void *arg) {
+    weft_chan *c = weft_chan_new(0, 0);
+    (void)arg;
+    for (int i = 0; i < 3; i++) {
+        weft_deadline d = weft_after(3 * WEFT_MS);
+        weft_yield();                        /* the slot looks at the clock, maybe */
+        while (weft_now() <= d.ns) continue; /* and the deadline passes without a call of the runtime */
+        CHECK_EQ(weft_chan_recv(c, NULL, d), WEFT_ETIMEDOUT);
+        CHECK_EQ(weft_sleep(d), 0);
+        CHECK_EQ(weft_chan_recv(c, NULL, weft_at(-HOUR)), WEFT_ETIMEDOUT);
+        CHECK_EQ(weft_chan_recv(c, NULL, weft_at(INT64_MIN + 2)), WEFT_ETIMEDOUT);
+    }
+    weft_chan_unref(c);
+    return 0;
+}
+TEST(time, a_deadline_that_passed_while_a_task_computed_ends_the_wait) { run_each(compute_beyond); }
+
 /* ---- sleeping, real clock ---- */
 
 static int sleep_some(void *arg) {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "test.h"
 
@@ -31,10 +32,14 @@ static void note(weft__timer *t, void *ctx) {
     if (r && r->n < (int)weft__countof(r->id)) r->id[r->n++] = p->id;
 }
 
-static void start(probe *p, int64_t when) {
+static void start_quietly(probe *p, int64_t when) {
     p->t.when = when;
     p->t.fire = note;
     weft__timer_start(&wheel, &p->t);
+}
+
+static void start(probe *p, int64_t when) {
+    start_quietly(p, when);
     weft__wheel_check(&wheel);
 }
 
@@ -452,6 +457,53 @@ TEST(wheel, a_long_run_lets_others_in) {
     CHECK_EQ(weft__wheel_run(&wheel, START + WEFT_SECOND, ALL, NULL), N); /* a run that lets nobody in fires all N + 1 */
     CHECK_EQ(pthread_join(stopper, NULL), 0);
     free(p);
+}
+
+/* ---- a large bucket is gone through from both ends ---- */
+
+enum { CROWD = 4000, CROWD_PAGE = 1 << 16 };
+static char *crowd;
+static _Atomic int crowd_over;
+
+/* Where in the memory of the crowd; -1: it is none of them, but a bucket. */
+static long crowd_at(weft__timer_link *l) {
+    char *p = (char *)l;
+    return l && p >= crowd && p < crowd + (size_t)CROWD * CROWD_PAGE ? (p - crowd) / CROWD_PAGE : -1;
+}
+
+/* Whenever it is let in, it takes out the very timer up to which the bucket was looked at, and its memory goes. */
+static void *remove_back_main(void *removed) {
+    while (!weft__load(&crowd_over, relaxed)) { /* a signal only, from the test */
+        weft__wheel_enter(&wheel);
+        long i = crowd_at(wheel.back);
+        if (i >= 0) weft__wheel_remove(&wheel, weft__container(wheel.back, weft__timer, link));
+        weft__wheel_leave(&wheel);
+        if (i < 0) continue;
+        CHECK_EQ(munmap(crowd + i * CROWD_PAGE, CROWD_PAGE), 0);
+        ++*(int *)removed;
+    }
+    return NULL;
+}
+
+TEST(wheel, a_timer_may_go_while_its_bucket_is_gone_through) {
+    pthread_t remover;
+    int removed = 0, fired = 0;
+    for (int round = 0; round < 1000 && !removed; round++) { /* it is not let in each time */
+        int64_t moment = ((START >> 24) + 5) << 24;          /* one bucket for all of them */
+        crowd = mmap(NULL, (size_t)CROWD * CROWD_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(crowd != MAP_FAILED);
+        weft__wheel_init(&wheel, START);
+        for (int i = 0; i < CROWD; i++) start_quietly((probe *)(void *)(crowd + (size_t)i * CROWD_PAGE), moment + i);
+        weft__store(&crowd_over, 0, relaxed); /* there is no other thread yet */
+        CHECK_EQ(pthread_create(&remover, NULL, remove_back_main, &removed), 0);
+        fired = weft__wheel_run(&wheel, moment + WEFT_SECOND, ALL, NULL);
+        weft__store(&crowd_over, 1, relaxed);
+        CHECK_EQ(pthread_join(remover, NULL), 0);
+        CHECK_EQ(fired + removed, CROWD);
+        munmap(crowd, (size_t)CROWD * CROWD_PAGE);
+    }
+    printf("%d removed\n", removed);
+    CHECK_GT(removed, 0);
 }
 
 static _Atomic int fire_entered, fire_left, stop_returned;

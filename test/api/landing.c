@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* Whoever hears that a descriptor is ready reads for the task that waits for it (D6 in src/io/desc.h). */
+#include "api/common.h"
+
+enum { READERS = 40, IN_A_ROW = 24, SMALL = 64, LARGE = 32 << 10 };
+
+static uint64_t landings(void) {
+    weft_stats s;
+    weft_stats_get(&s);
+    return s.poll_landings;
+}
+
+struct reader {
+    int fd[2];
+    size_t ask;
+    ssize_t got;
+    char buf[SMALL];
+};
+static struct reader readers[READERS];
+static atomic_int waiting;
+
+static int read_one(void *arg) {
+    struct reader *r = arg;
+    static char large[LARGE]; /* nobody looks what is in it */
+    char mine[SMALL];         /* on this task's stack */
+    char *to = r->ask > SMALL ? large : mine;
+    atomic_fetch_add(&waiting, 1);
+    r->got = weft_fd_read(r->fd[0], to, r->ask, WEFT_FOREVER);
+    if (r->got > 0) memcpy(r->buf, to, (size_t)r->got);
+    return 0;
+}
+
+/* All of them wait, and then all are written to at once; returns how many reads landed. */
+static uint64_t read_all(size_t ask) {
+    weft_scope s;
+    uint64_t before = landings();
+    atomic_store(&waiting, 0);
+    weft_scope_begin(&s, NULL);
+    for (int i = 0; i < READERS; i++) {
+        struct reader *r = &readers[i];
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, r->fd), 0);
+        r->ask = ask;
+        CHECK_EQ(weft_spawn(&s, read_one, r), 0);
+    }
+    task_wait_parked(&waiting, READERS);
+    for (int i = 0; i < READERS; i++) CHECK_EQ(write(readers[i].fd[1], &i, sizeof i), sizeof i);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    for (int i = 0; i < READERS; i++) {
+        CHECK_EQ(readers[i].got, sizeof i);
+        CHECK_EQ(memcmp(readers[i].buf, &i, sizeof i), 0);
+        for (int k = 0; k < 2; k++) CHECK_EQ(weft_fd_close(readers[i].fd[k]), 0);
+    }
+    return landings() - before;
+}
+
+static int many(void *arg) {
+    (void)arg;
+    CHECK_GE(read_all(SMALL), IN_A_ROW); /* the others read for themselves */
+    CHECK_EQ(read_all(LARGE), 0);        /* more than is copied while others wait to be told */
+    return 0;
+}
+TEST(landing, who_hears_of_many_reads_for_some_of_them) { CHECK_EQ(run_on(1, many, NULL), 0); }
+
+static int some(void *arg) {
+    (void)arg;
+    (void)read_all(SMALL); /* everybody gets its own, whoever reads */
+    return 0;
+}
+TEST(landing, everybody_gets_its_own) { run_each(some); }
+
+/* ---- what lands need not be bytes ---- */
+
+static ssize_t land_one(struct reader *r) {
+    weft_scope s;
+    uint64_t before = landings();
+    atomic_store(&waiting, 0);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, read_one, r), 0);
+    task_wait_parked(&waiting, 1);
+    CHECK_EQ(close(r->fd[1]), 0); /* not in the poller */
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(landings() - before, 1);
+    return r->got;
+}
+
+static int end_lands(void *arg) {
+    struct reader *r = &readers[0];
+    (void)arg;
+    r->ask = SMALL;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, r->fd), 0);
+    CHECK_EQ(land_one(r), 0);
+    CHECK_EQ(weft_fd_close(r->fd[0]), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, r->fd), 0);
+    CHECK_EQ(write(r->fd[0], "x", 1), 1); /* closed with something unread: a reset */
+    CHECK_EQ(land_one(r), -ECONNRESET);
+    CHECK_EQ(weft_fd_close(r->fd[0]), 0);
+    return 0;
+}
+TEST(landing, the_end_and_errors_land_too) { CHECK_EQ(run_on(1, end_lands, NULL), 0); }
+
+static int read_nowhere(void *arg) {
+    atomic_fetch_add(&waiting, 1);
+    return (int)weft_fd_read(*(int *)arg, (void *)(uintptr_t)8, SMALL, WEFT_FOREVER);
+}
+static int bad_memory(void *arg) {
+    int fd[2];
+    weft_scope s;
+    (void)arg;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, read_nowhere, fd), 0);
+    task_wait_parked(&waiting, 1);
+    CHECK_EQ(write(fd[1], "x", 1), 1);
+    CHECK_EQ(weft_scope_end(&s), -EFAULT);
+    CHECK_EQ(weft_fd_close(fd[0]) | weft_fd_close(fd[1]), 0);
+    return 0;
+}
+TEST(landing, memory_that_is_not_there_is_the_readers_error) {
+    test_skip_under("the tools complain about the address themselves", NULL);
+    CHECK_EQ(run_on(1, bad_memory, NULL), 0);
+}
+
+/* ---- for a plain thread ---- */
+
+static void *read_in_thread(void *arg) {
+    CHECK_EQ(read_one(arg), 0);
+    return NULL;
+}
+TEST(landing, a_plain_thread_is_read_for_too) {
+    struct reader *r = &readers[0];
+    pthread_t t;
+    r->ask = SMALL;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, r->fd), 0);
+    CHECK_EQ(set_up(1), 0);
+    for (int i = 0; i < 1000; i++) {
+        atomic_store(&waiting, 0);
+        CHECK_EQ(pthread_create(&t, NULL, read_in_thread, r), 0);
+        thread_wait(&waiting, 1);
+        CHECK_EQ(write(r->fd[1], &i, sizeof i), sizeof i);
+        CHECK_EQ(pthread_join(t, NULL), 0);
+        CHECK_EQ(r->got, sizeof i);
+        CHECK_EQ(memcmp(r->buf, &i, sizeof i), 0);
+        if (i > 10 && landings()) break; /* it is there before the thread waits, now and then */
+    }
+    CHECK_GT(landings(), 0);
+    CHECK_EQ(weft_fd_close(r->fd[0]) | weft_fd_close(r->fd[1]), 0);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
