@@ -95,7 +95,7 @@ static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
 static int make_known(weft__desc *d, int fd, uint32_t *generation) {
     bool first = !weft__load(&weft__polling, relaxed); /* a hint */
     int err = weft__poll_open();
-    if (!err) err = open_desc(d, fd, weft__rt.generation, generation);
+    if (!err) err = open_desc(d, fd, weft__load(&weft__rt.generation, relaxed), generation);
     if (!err && first) weft__idle_kick(); /* workers sleep, and none of them in the poller */
     return err;
 }
@@ -121,8 +121,9 @@ int weft__fd_get(int fd, weft__fd *out) {
     if (unlikely(!d) && !(d = make(fd))) return WEFT_ENOMEM;
     if (weft__self() == &weft__nobody) return get_outside(d, out);
     out->d = d;
-    out->generation = weft__load(&d->generation, acquire);                       /* before `known`; pairs with end_generation */
-    if (likely(weft__load(&d->known, acquire) == weft__rt.generation)) return 0; /* pairs with open_desc */
+    out->generation = weft__load(&d->generation, acquire); /* before `known`; pairs with end_generation */
+    if (likely(weft__load(&d->known, acquire) == weft__load(&weft__rt.generation, relaxed)))
+        return 0; /* pairs with open_desc */
     return make_known(d, fd, &out->generation);
 }
 
@@ -399,8 +400,8 @@ static int need(const weft__fd *f, int what, uint64_t seen) {
     weft__desc *d = f->d;
     if (weft__load(&d->generation, relaxed) != f->generation) return WEFT_ECLOSED; /* D4 */
     if (what == TURN_READ || what == TURN_WRITE) return take_or_line(d, what - TURN_READ);
-    if (weft__load(&d->known, relaxed) != weft__rt.generation) return 1; /* known_again */
-    uint64_t state = weft__load(&d->state, relaxed);                     /* D2 */
+    if (weft__load(&d->known, relaxed) != weft__load(&weft__rt.generation, relaxed)) return 1; /* known_again */
+    uint64_t state = weft__load(&d->state, relaxed);                                           /* D2 */
     if (state / WEFT_STATE_EDGE == seen / WEFT_STATE_EDGE) return 0;
     return what == ANY_EDGE || (state & (what == EDGE_READ ? WEFT_READY_READ : WEFT_READY_WRITE)) != 0;
 }
@@ -472,10 +473,11 @@ static WEFT_COLD int know_again(const weft__fd *f, weft__fd *now) {
 
 /* It has not been closed, and yet no poller of this runtime knows it. */
 static bool is_unknown(const weft__fd *f) {
-    if (likely(weft__load(&f->d->known, relaxed) == weft__rt.generation)) return false; /* a hint; `need` decides */
+    if (likely(weft__load(&f->d->known, relaxed) == weft__load(&weft__rt.generation, relaxed)))
+        return false;             /* a hint; `need` decides */
     weft__lock_take(&f->d->lock); /* who closes it is between the two words */
     bool open = weft__load(&f->d->generation, relaxed) == f->generation;
-    bool known = weft__load(&f->d->known, relaxed) == weft__rt.generation;
+    bool known = weft__load(&f->d->known, relaxed) == weft__load(&weft__rt.generation, relaxed);
     weft__lock_leave(&f->d->lock);
     return open && !known;
 }

@@ -29,7 +29,8 @@
  *  D4  With generation g, edges and operations of g alone have an effect. The turns carry it.
  *  D5  Lock order: as any object (P5). No system call is made under it.
  *  D6  Who parks to read may leave word of what it will do then (a landing, in its frame). Whoever tells the edge does it, after the wait was claimed
- *      and before the task is resumed: so it is done once, by one of the two, with the turn held. */
+ *      and before the task is resumed: so it is done once, by one of the two, with the turn held. Only into the reader's own stack: other memory may be a
+ *      file's, and whoever waited for the disk inside the runtime could not lose its slot. */
 #ifndef WEFT_SRC_DESC_H
 #define WEFT_SRC_DESC_H
 
@@ -137,7 +138,6 @@ WEFT_INLINE ssize_t weft__fd_attempt(const weft__fd *f, uint32_t bit, uint64_t s
     return r;
 }
 /* What somebody who parks until he can read is about to do then (D6). Only a teller with a slot does it: others are to hear of the next edge soon. */
-enum { WEFT_LANDING_MAX = 16 << 10 }; /* bytes: they are copied while others wait to be told */
 typedef struct weft__landing {
     const weft__fd *f;
     weft__attempt *call;

@@ -41,7 +41,7 @@ CALL(call_accept, weft__sock_accept(fd, q->addr, q->len))
 WEFT_INLINE ssize_t operate(int fd, int side, weft__attempt *call, request *q, size_t asked, weft_deadline deadline) {
     weft__fd f;
     int err = weft__fd_get(fd, &f);
-    return err ? err : weft__op(&f, side, call, q, asked, deadline);
+    return err ? err : weft__op(&f, side, call, q, NULL, asked, deadline);
 }
 
 /* Such flags ask for something else than the data: that it is not there says nothing of them, and reading them needs no turn. */
@@ -69,8 +69,8 @@ ssize_t weft_fd_read(int fd, void *buf, size_t n, weft_deadline deadline) {
     weft__fd f;
     int err = weft__fd_get(fd, &f), kind = err ? 0 : weft__fd_kind(&f);
     if (err) return err;
-    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_READ, call_recv, &q, n, deadline);
-    return weft__op(&f, WEFT_SIDE_READ, kind & WEFT_DESC_ALWAYS ? call_read_file : call_read, &q, 0, deadline);
+    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_READ, call_recv, &q, buf, n, deadline);
+    return weft__op(&f, WEFT_SIDE_READ, kind & WEFT_DESC_ALWAYS ? call_read_file : call_read, &q, NULL, 0, deadline);
 }
 
 ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline) {
@@ -78,8 +78,8 @@ ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline)
     weft__fd f;
     int err = weft__fd_get(fd, &f), kind = err ? 0 : weft__fd_kind(&f);
     if (err) return err;
-    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_WRITE, call_send, &q, n, deadline);
-    return weft__op(&f, WEFT_SIDE_WRITE, kind & WEFT_DESC_ALWAYS ? call_write_file : call_write, &q, 0, deadline);
+    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_WRITE, call_send, &q, NULL, n, deadline);
+    return weft__op(&f, WEFT_SIDE_WRITE, kind & WEFT_DESC_ALWAYS ? call_write_file : call_write, &q, NULL, 0, deadline);
 }
 
 ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadline deadline) {
@@ -145,7 +145,7 @@ ssize_t weft_fd_sendmsg(int fd, const struct msghdr *m, int flags, weft_deadline
 
 int weft__fd_accept(const weft__fd *f, struct sockaddr *from, socklen_t *len, weft_deadline deadline) {
     request q = {.addr = from, .len = len};
-    int fd = (int)weft__op(f, WEFT_SIDE_READ, call_accept, &q, 0, deadline);
+    int fd = (int)weft__op(f, WEFT_SIDE_READ, call_accept, &q, NULL, 0, deadline);
     if (fd >= 0) weft__fd_new(fd);
     return fd;
 }

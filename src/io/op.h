@@ -5,6 +5,7 @@
 
 #include "io/desc.h"
 #include "os/socket.h"
+#include "stack/stack.h"
 #include "time/clock.h"
 
 /* Such a deadline allows one attempt, whatever is known. */
@@ -12,12 +13,19 @@ WEFT_INLINE bool weft__once(weft_deadline deadline) {
     return deadline.ns == INT64_MIN || (deadline.ns && deadline.ns <= weft__clock_now());
 }
 
-/* The caller has the turn. `asked`: with a result below it nothing is left (desc.h); 0: a result says nothing. *mine: false if the turn is gone. */
-WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked,
+/* The memory is on the stack of who asks: in the aligned piece of it that this frame is in, of the size of the smallest stack. */
+WEFT_INLINE bool weft__is_own_stack(const void *to, size_t n) {
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0), first = (uintptr_t)to, last = first + n - 1;
+    return first > frame && last >= first && (frame ^ last) < WEFT_STACK_MIN;
+}
+
+/* The caller has the turn. `to`: where to, of a read that may land (D6); else NULL. `asked`: with a result below it nothing is left (desc.h); 0: a result
+ * says nothing. *mine: false if the turn is gone. */
+WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
                                   weft_deadline deadline, bool *mine) {
     uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
     weft__landing land = {f, call, arg, asked, -EAGAIN};
-    bool lands = side == WEFT_SIDE_READ && asked && asked <= WEFT_LANDING_MAX;
+    bool lands = side == WEFT_SIDE_READ && to && asked && weft__is_own_stack(to, asked);
     for (;;) {
         uint64_t seen = weft__fd_state(f);
         if (likely(seen & bit) || weft__once(deadline)) {
@@ -33,13 +41,13 @@ WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *ca
     }
 }
 
-WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, size_t asked,
+WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
                              weft_deadline deadline) {
     int err = weft__fd_begin();
     if (!err) err = weft__turn_take(f, side, deadline);
     if (unlikely(err)) return err;
     bool mine = true;
-    ssize_t r = weft__op_turn(f, side, call, arg, asked, deadline, &mine);
+    ssize_t r = weft__op_turn(f, side, call, arg, to, asked, deadline, &mine);
     if (likely(mine)) weft__turn_leave(f, side);
     return r;
 }

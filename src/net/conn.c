@@ -32,7 +32,7 @@ static ssize_t call_sendmsg(int fd, void *arg) {
 
 WEFT_INLINE ssize_t read_socket(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
     span s = {buf, n};
-    return weft__op_turn(&c->f, WEFT_SIDE_READ, call_recv, &s, n, deadline, mine);
+    return weft__op_turn(&c->f, WEFT_SIDE_READ, call_recv, &s, buf, n, deadline, mine);
 }
 static ssize_t socket_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
     return read_socket(c, buf, n, deadline, mine);
@@ -40,12 +40,12 @@ static ssize_t socket_read(weft_conn *c, void *buf, size_t n, weft_deadline dead
 
 WEFT_INLINE ssize_t write_socket(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
     span s = {buf, n};
-    return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_send, &s, n, deadline, mine);
+    return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_send, &s, NULL, n, deadline, mine);
 }
 static ssize_t socket_write(weft_conn *c, struct iovec *v, int n, weft_deadline deadline, bool *mine) {
     if (n == 1) return write_socket(c, v->iov_base, v->iov_len, deadline, mine);
     struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n};
-    return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_sendmsg, &m, 0, deadline, mine);
+    return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_sendmsg, &m, NULL, 0, deadline, mine);
 }
 
 static int socket_shutdown(weft_conn *c, int how) {

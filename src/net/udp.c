@@ -110,7 +110,7 @@ static ssize_t call_sendmmsg(int fd, void *arg) {
 
 static ssize_t operate(weft_udp *u, int side, weft__attempt *call, request *q, weft_deadline deadline) {
     weft__add(&u->users, 1, relaxed); /* N1: the caller knows that it is there */
-    ssize_t r = weft__op(&u->f, side, call, q, 0, deadline);
+    ssize_t r = weft__op(&u->f, side, call, q, NULL, 0, deadline);
     unuse(u);
     return r;
 }

@@ -27,19 +27,11 @@ static void arm(weft__wait *w, int64_t when, weft__slot *s) {
     weft__timer_start(&s->wheel, &a->timer);
 }
 
-/* What lies ahead of the slot's last look at the clock by as much is not looked at again: if it has passed all the same, its timer fires at once. */
-#define AHEAD WEFT_MS
-
-static bool has_passed(weft_deadline deadline, weft__slot *s) {
-    if (deadline.ns == 0 || (s && deadline.ns > weft__load(&s->now, relaxed) + AHEAD)) return false; /* the owner's own */
-    return deadline.ns <= weft__clock_now();
-}
-
 int weft__wait_prepare(weft__wait *w, weft__block *b, weft_deadline deadline, weft__slot *s) {
     w->block = b;
     w->armed = w->expired = false;
     if (deadline.ns == INT64_MIN) return WEFT_EAGAIN;
-    if (has_passed(deadline, s)) return WEFT_ETIMEDOUT;
+    if (deadline.ns != 0 && deadline.ns <= weft__clock_now()) return WEFT_ETIMEDOUT;
     if (b->linked == WEFT_LINK_NONE) weft__block_link(b);
     if (deadline.ns == 0 || !s) return 0; /* a plain thread sleeps with its deadline */
     arm(w, deadline.ns, s);

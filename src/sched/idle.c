@@ -10,7 +10,7 @@
  *     producer  puts the work on its queue; light barrier; looks at `idle` and `searching`
  * Either the producer sees an idle slot without a searcher, and wakes somebody, or the worker sees the work. test/model/idle.pml.
  *
- * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and doubling to 4 or 10 ms
+ * One idle worker is the sentry. It sleeps until the earliest timer of all slots; while some slot is busy it also naps, 50 us and doubling to 4 or 8 ms
  * (watch.c), to find what a computing task keeps from others: timers of its slot, a task in its `next`. When everything is idle and nothing has run
  * since the last look it naps twice more (so that a server with a request each millisecond does not wake two threads for each), then sleeps as long
  * as the timers allow: idle means no wake-ups. Whoever wakes a worker out of such a deep sleep of all wakes the sentry too. Once after everything

@@ -25,14 +25,16 @@
  * only. The kernel is told to let strays run in long slices, which makes a woken worker run before them.
  *
  * How often. While some slot is held the sentry naps, first for 50 us, then for twice the last nap, up to 4 ms; up to a tenth of the slice
- * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second in which every slot that
- * was held had moved at every look, up to 10 ms: each nap interrupts somebody who serves others (an echo server on one CPU took 1.5 % less without
- * them). When every slot is held, it also wakes for the first timer of a stuck one. Somebody found blocked whom nobody needed yet is remembered:
- * whoever makes work from outside then wakes the sentry at once.
+ * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second without a slot that had not
+ * moved since the look before naps are four times the last one, up to 8 ms: each of them interrupts somebody who serves others (an echo server on one
+ * CPU took 1.5 % less without them). Then a look asks for each slot whether its owner sleeps in the kernel at this moment; if so, it is calm no more,
+ * and the naps begin with 50 us. When every slot is held, the sentry also wakes for the first timer of a stuck one. Somebody found blocked whom nobody
+ * needed yet is remembered: whoever makes work from outside then wakes the sentry at once.
  *
  * The worst case: what a task that never calls the runtime still delays, and by how much
- *  - what waits in its slot, the first time: until it was found stuck, 4 ms at most after it began (10 ms, if there was none like it for a second),
- *    and then URGENT (timers, high tasks) or a slice (10 ms) times one more than the strays to a slot. Afterwards it has no slot, and delays nobody but by what follows.
+ *  - what waits in its slot, the first time: until it was found stuck, which takes the rest of a nap and another one, 8 ms at most after it began
+ *    (after a second of calm 16 ms, if it computes), and then URGENT (timers, high tasks) or a slice (10 ms) times one more than the strays to a
+ *    slot. Afterwards it has no slot, and delays nobody but by what follows.
  *  - CPU time: with s strays on c CPUs a worker gets its turn from the kernel behind a stray's slice at the worst, and a share of
  *    c / (s + c) of the CPUs at least.
  *  - everything, if max_threads workers are away: then nobody is left to take a slot, or to watch.
@@ -52,13 +54,14 @@
 
 #define URGENT WEFT_MS
 #define NAP_MOST (4 * WEFT_MS)
-#define NAP_CALM (10 * WEFT_MS)
+#define NAP_CALM (8 * WEFT_MS)
 #define CALM WEFT_SECOND
 enum {
     GROWTH = 2, /* from nap to nap */
-    GROWTH_CALM = 8,
+    GROWTH_CALM = 4,
     LOOKS_IN_A_SLICE = 10,
-    CROWD_MAX = 6, /* times that patience doubles */
+    CROWD_MAX = 6,  /* times that patience doubles */
+    CALM_SLOTS = 8, /* with more of them a nap is a smaller part of the whole, and asking for each a larger one */
 };
 
 typedef struct {
@@ -178,11 +181,20 @@ static bool says_so(weft__worker *w) {
     return t && weft__load(&t->blocks, relaxed);
 }
 
+static bool is_calm(int64_t now) {
+    return weft__rt.slots <= CALM_SLOTS && now - weft__load(&last.uneasy, relaxed) >= CALM;
+}
+
+/* It may have begun to block just now, and the next look be far. */
+static bool asleep(weft__worker *w) {
+    return !weft__load(&w->in_rt, relaxed) && weft__thread_blocked(weft__load(&w->tid, relaxed));
+}
+
 static int find(weft__slot *s, const look *l) {
     weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint; workers stay until the runtime ends */
     if (!w) return WEFT_FOUND_MOVING;
     bool stuck = !moved(s, l);
-    if (stuck) weft__store(&last.uneasy, l->now, relaxed);
+    if (stuck || (is_calm(l->now) && asleep(w))) weft__store(&last.uneasy, l->now, relaxed);
     call_back(s, w, l);
     if (!l->full || weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
     if (says_so(w)) return WEFT_FOUND_BLOCKED;
@@ -222,10 +234,10 @@ bool weft__watch(void) {
 }
 
 int64_t weft__watch_nap(int64_t now, int64_t before) {
-    bool calm = now - weft__load(&last.uneasy, relaxed) >= CALM;
+    bool calm = is_calm(now);
     int64_t most = calm ? NAP_CALM : NAP_MOST, nap = before * (calm ? GROWTH_CALM : GROWTH);
     if (weft__load(&last.stuck, relaxed) && most > weft__rt.slice / LOOKS_IN_A_SLICE) most = weft__rt.slice / LOOKS_IN_A_SLICE;
-    if (!before) nap = calm ? WEFT_NAP_LISTENS - 1 : WEFT_NAP_FIRST;
+    if (!before || (!calm && before > NAP_MOST)) nap = WEFT_NAP_FIRST; /* it is calm no more */
     return nap < most ? nap : most;
 }
 

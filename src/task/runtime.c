@@ -158,7 +158,7 @@ static void who(weft__stack *st, weft__who *out) {
 /* ---- start ---- */
 
 static void clear(void) {
-    weft__rt.generation++;
+    weft__add(&weft__rt.generation, 1, relaxed);     /* what is of it is published by the phase, or under a lock */
     weft__store(&weft__rt.draining, false, relaxed); /* nobody else is there */
     weft__store(&weft__rt.stopping, false, relaxed);
     weft__store(&weft__rt.no_stacks, false, relaxed);

@@ -60,7 +60,7 @@ static timer *timer_of(weft_timer *t) {
 /* ---- which wheel ---- */
 
 WEFT_INLINE uint64_t home_of(const weft__slot *s) {
-    return weft__rt.generation << HOME_BITS | (s ? (uint64_t)s->index : OUTSIDE);
+    return weft__load(&weft__rt.generation, relaxed) << HOME_BITS | (s ? (uint64_t)s->index : OUTSIDE);
 }
 
 WEFT_INLINE weft__wheel *wheel_of(uint64_t home) {
@@ -70,7 +70,7 @@ WEFT_INLINE weft__wheel *wheel_of(uint64_t home) {
 
 /* Of this runtime: it may hang somewhere. */
 WEFT_INLINE bool at_home(uint64_t home) {
-    return home >> HOME_BITS == weft__rt.generation && home;
+    return home >> HOME_BITS == weft__load(&weft__rt.generation, relaxed) && home;
 }
 
 /* Takes the lock that guards the timer; NULL: none does, because it was not started in this runtime. */

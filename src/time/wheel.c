@@ -109,7 +109,10 @@ static void bucket_emptied(weft__wheel *w, int bucket) {
     int level = bucket >> WEFT_WHEEL_BITS;
     w->used[level] &= ~(UINT64_C(1) << (bucket & DIGIT));
     if (!w->used[level]) w->levels &= (uint16_t) ~(1u << level);
-    if (bucket == w->open) w->open = 0;
+    if (bucket == w->open) {
+        w->open = 0;
+        w->back = NULL;
+    }
 }
 
 WEFT_INLINE void detach(weft__wheel *w, weft__timer *t) {
@@ -242,7 +245,7 @@ static void move_down(weft__wheel *w) {
     }
     b->next = l;
     l->prev = b;
-    w->back = l == b ? NULL : back;
+    w->back = back;
     if (l == b) bucket_emptied(w, w->open);
 }
 

@@ -139,8 +139,7 @@ TEST_SOLO(idle, who_watches_over_a_busy_slot_sleeps) {
     CHECK_EQ(weft_run(keep_busy, NULL, &(weft_config){.workers = 1, .slice = HOUR}), 0);
 }
 
-/* After a second in which all went well the looks are further apart, and so are the naps between them: at most three in the time of four milliseconds
- * that each would take otherwise. */
+/* After a second in which all went well the looks are further apart, and so are the naps between them: 8 ms, where they are 4 otherwise. */
 static int count_naps(void *arg) {
     (void)arg;
     atomic_int told = 0;

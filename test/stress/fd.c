@@ -299,3 +299,60 @@ TEST(fd_stress, closing_a_listener_ends_every_accept_1) { check_accept(1); }
 TEST(fd_stress, closing_a_listener_ends_every_accept_2) { check_accept(2); }
 TEST(fd_stress, closing_a_listener_ends_every_accept_4) { check_accept(4); }
 TEST(fd_stress, closing_a_listener_ends_every_accept_8) { check_accept(8); }
+
+/* ---- plain threads read on while runtimes come and go ---- */
+
+enum { OUTSIDE = 4 };
+static atomic_int outside_over;
+
+typedef struct {
+    int fd[2];
+    pthread_t reader, writer;
+    uint32_t sent, got;
+} pipeline;
+
+static void *write_numbers(void *arg) {
+    pipeline *p = arg;
+    for (; !atomic_load(&outside_over); p->sent++) {
+        CHECK_EQ(write(p->fd[1], &p->sent, sizeof p->sent), sizeof p->sent);
+        sched_yield();
+    }
+    CHECK_EQ(shutdown(p->fd[1], SHUT_WR), 0);
+    return NULL;
+}
+
+static void *read_numbers(void *arg) {
+    pipeline *p = arg;
+    uint64_t random = test_random();
+    for (;;) {
+        uint32_t v;
+        ssize_t n = weft_fd_read(p->fd[0], &v, sizeof v, test_below(&random, 2) ? WEFT_FOREVER : weft_after(100 * WEFT_US));
+        if (n == 0) return NULL;
+        if (n == WEFT_ETERMINATED || n == WEFT_ETIMEDOUT) continue;
+        CHECK_EQ(n, sizeof v); /* a socket gives whole numbers here: each is written at once */
+        CHECK_EQ(v, p->got++);
+    }
+}
+
+TEST(fd_stress, plain_threads_read_on_while_runtimes_come_and_go) {
+    pipeline p[OUTSIDE] = {{.sent = 0}};
+    int64_t end = test_long_enough();
+    for (int i = 0; i < OUTSIDE; i++) {
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p[i].fd), 0);
+        CHECK_EQ(pthread_create(&p[i].reader, NULL, read_numbers, &p[i]), 0);
+        CHECK_EQ(pthread_create(&p[i].writer, NULL, write_numbers, &p[i]), 0);
+    }
+    for (long i = test_scale(300, 20); i > 0 && test_clock_ns() < end; i--) {
+        CHECK_EQ(set_up(2), 0);
+        CHECK_EQ(weft_go(wait_for_ever, NULL), 0);
+        for (int k = 0; k < 20; k++) sched_yield();
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+    atomic_store(&outside_over, 1);
+    for (int i = 0; i < OUTSIDE; i++) {
+        CHECK_EQ(pthread_join(p[i].writer, NULL), 0);
+        CHECK_EQ(pthread_join(p[i].reader, NULL), 0);
+        CHECK_EQ(p[i].got, p[i].sent);
+        CHECK_EQ(weft_fd_close(p[i].fd[0]) | weft_fd_close(p[i].fd[1]), 0);
+    }
+}

@@ -506,6 +506,40 @@ TEST(wheel, a_timer_may_go_while_its_bucket_is_gone_through) {
     CHECK_GT(removed, 0);
 }
 
+/* The rest of the bucket goes while it is open: the next one is looked at from its own end. */
+static void *remove_rest_main(void *over) {
+    bool gone = false;
+    while (!gone && !weft__load((_Atomic int *)over, relaxed)) { /* a signal only, from the test */
+        weft__wheel_enter(&wheel);
+        gone = wheel.open != 0;
+        for (weft__timer_link *b = &wheel.bucket[wheel.open]; gone && b->next != b;)
+            weft__wheel_remove(&wheel, weft__container(b->next, weft__timer, link));
+        if (gone) CHECK(!wheel.open && !wheel.back);
+        weft__wheel_leave(&wheel);
+    }
+    return gone ? over : NULL;
+}
+
+TEST(wheel, a_bucket_that_was_emptied_by_others_leaves_nothing_behind) {
+    probe *p = calloc(CROWD, sizeof *p);
+    void *gone = NULL;
+    for (int round = 0; round < 1000 && !gone; round++) { /* it is not let in each time */
+        pthread_t remover;
+        int64_t moment = ((START >> 24) + 5) << 24;
+        _Atomic int over = 0;
+        memset(p, 0, CROWD * sizeof *p);
+        weft__wheel_init(&wheel, START);
+        for (int i = 0; i < CROWD; i++) start_quietly(&p[i], moment + i);
+        CHECK_EQ(pthread_create(&remover, NULL, remove_rest_main, (void *)&over), 0);
+        (void)weft__wheel_run(&wheel, moment + WEFT_SECOND, ALL, NULL);
+        weft__store(&over, 1, relaxed);
+        CHECK_EQ(pthread_join(remover, &gone), 0);
+        CHECK_EQ(wheel.count, 0);
+    }
+    CHECK(gone != NULL);
+    free(p);
+}
+
 static _Atomic int fire_entered, fire_left, stop_returned;
 
 static void waited_for_fire(weft__timer *t, void *ctx) {
