@@ -11,13 +11,13 @@
 #include "time/clock.h"
 
 enum {
-    CHUNK = 512,        /* descriptors that get memory at once */
-    CHUNKS = 8192,      /* 4M descriptors: four times what Linux allows a process unless told otherwise */
+    CHUNK = 256,        /* descriptors that get memory at once */
+    CHUNKS = 16384,     /* 4M descriptors: four times what Linux allows a process unless told otherwise */
     OPERATION_COST = 8, /* of the slot's budget: a system call takes as long as some tens of channel operations */
     LANDINGS =
         24, /* in a row: from 32 on the kernel interrupts another CPU to take its buffers back (net.core.skb_defer_max) */
     FRAMES_BELOW = 192, /* bytes of stack between the switch and the waiter, */
-    FRAMES_ABOVE = 256  /* and from there to the caller of an operation on a connection */
+    FRAMES_ABOVE = 384  /* and from there to the caller of an operation on a connection, and to the beginning of its buffer */
 };
 
 static struct {
@@ -35,7 +35,7 @@ static weft__desc *find(int fd) {
 
 static weft__desc *make(int fd) {
     _Atomic(weft__desc *) *at = &table.chunk[fd / CHUNK];
-    weft__desc *mine = weft__calloc(CHUNK, sizeof *mine), *none = NULL;
+    weft__desc *mine = weft__calloc_lines(CHUNK * sizeof *mine), *none = NULL;
     if (!mine) return NULL;
     if (!weft__cas(at, &none, mine, release)) weft__free(mine); /* publishes zeroed memory; pairs with the acquire in find */
     return find(fd);
@@ -184,7 +184,7 @@ static uint32_t end_generation(weft__desc *d, int32_t result, weft__queue *woken
         uint64_t turn = weft__xchg(&d->side[i].turn, weft__turn_of(next, 0), acq_rel); /* against those without the lock: D4 */
         if (turn & WEFT_TURN_TAKEN) holders++;
         holders -= evict(&d->side[i].waiting, result, woken);
-        (void)evict(&d->side[i].line, result, woken);
+        (void)evict(&d->line[i], result, woken);
     }
     (void)evict(&d->watchers, result, woken);
     return (uint32_t)holders;
@@ -332,8 +332,13 @@ static void tell(const weft__edge *e, weft__queue *woken) {
 static void fetch(const weft__edge *edges, int n) {
     for (int i = 0; i < n; i++) {
         weft__desc *d = find((int)(uint32_t)edges[i].key);
-        char *x = d ? weft__load(&d->frames, relaxed) : NULL; /* a hint, from park */
-        for (int at = -FRAMES_BELOW; x && at < FRAMES_ABOVE; at += WEFT_LINE) __builtin_prefetch(x + at, 1);
+        char *x = d ? weft__load(&d->frames, relaxed) : NULL; /* hints, from queue_up, as those below */
+        if (!x) continue;
+        __builtin_prefetch(d->side, 1);
+        for (int at = -FRAMES_BELOW; at < FRAMES_ABOVE; at += WEFT_LINE) __builtin_prefetch(x + at, 1);
+        __builtin_prefetch(weft__load(&d->block, relaxed), 1);
+        __builtin_prefetch(weft__load(&d->block, relaxed) + 1, 1);
+        __builtin_prefetch(weft__load(&d->use, relaxed), 1);
     }
 }
 
@@ -381,7 +386,7 @@ enum { EDGE_READ = WEFT_SIDE_READ, EDGE_WRITE = WEFT_SIDE_WRITE, TURN_READ, TURN
 
 static weft__queue *queue_of(weft__desc *d, int what) {
     if (what == ANY_EDGE) return &d->watchers;
-    return what >= TURN_READ ? &d->side[what - TURN_READ].line : &d->side[what].waiting;
+    return what >= TURN_READ ? &d->line[what - TURN_READ] : &d->side[what].waiting;
 }
 
 /* Under the lock, and of the right generation: 1, it is ours; 0: LINE is set, and whoever has it will pass it on (D3). */
@@ -427,7 +432,11 @@ WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadli
     weft__waiter x = {.block = b, .elem = land ? (void *)land : turn ? (void *)f : NULL, .index = land != NULL};
     b->waiter = &x;
     weft__queue_add(queue_of(d, what), &x);
-    if (turn) weft__store(&d->frames, (char *)&x, relaxed); /* a hint, for fetch */
+    if (turn) {
+        weft__store(&d->frames, (char *)&x, relaxed); /* hints, for fetch */
+        weft__store(&d->block, b, relaxed);
+        weft__store(&d->use, f, relaxed);
+    }
     *parked = true;
     int reason = what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ;
     *s = weft__wait_single(b, *s, deadline, reason, &d->lock);
@@ -541,8 +550,8 @@ void weft__turn_leave_slow(const weft__fd *f, int side) {
     bool over = weft__load(&d->generation, relaxed) != f->generation; /* D4: it was taken from us; under the lock */
     if (!over) {
         weft__side *at = &d->side[side];
-        x = weft__queue_claim(&at->line);
-        uint32_t flags = !x ? 0 : at->line.head ? WEFT_TURN_TAKEN | WEFT_TURN_LINE : WEFT_TURN_TAKEN;
+        x = weft__queue_claim(&d->line[side]);
+        uint32_t flags = !x ? 0 : d->line[side].head ? WEFT_TURN_TAKEN | WEFT_TURN_LINE : WEFT_TURN_TAKEN;
         weft__store(&at->turn, weft__turn_of(f->generation, flags), release); /* as in weft__turn_leave */
         if (x) x->block->result = 0;
     }

@@ -8,7 +8,7 @@
  *   state   ready for reading, for writing; `ended`, `urgent` (both stay); and a count of edges above them. Clearing is a CAS against the
  *           state as it was before the system call, so an edge that came in between is not lost.
  *   side    reading and writing each have one turn, taken for a whole operation (a write of all bytes) and passed on in order. Who has
- *           it may park on `waiting` for an edge; who wants it parks on `line`.
+ *           it may park on `waiting` for an edge; who wants it parks on its `line`.
  *   watchers  take no turn (weft_fd_wait, select): every edge wakes all of them, and they look for themselves.
  *
  * Landing. Of many readers that have become ready, each with a system call to receive and one to send, all receive first: the kernel's code for it
@@ -34,6 +34,7 @@
 #ifndef WEFT_SRC_DESC_H
 #define WEFT_SRC_DESC_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "park/park.h"
@@ -50,37 +51,43 @@ enum {
 };                             /* desc.kind */
 enum { WEFT_STATE_EDGE = 16 }; /* one edge, in desc.state */
 
+typedef struct weft__fd weft__fd;
 typedef struct weft__side {
     _Atomic uint64_t turn; /* the generation, TAKEN, LINE */
     weft__queue waiting;   /* for an edge: who has the turn */
-    weft__queue line;      /* for the turn */
 } weft__side;
 
+/* Two lines for what each request touches, and one for the rest. */
 typedef struct weft__desc {
-    weft__lock lock;
-    _Atomic uint32_t generation; /* under lock; read without it as a hint */
-    _Atomic uint64_t state;      /* WEFT_READY_… and the count of edges */
-    _Atomic uint64_t known;      /* the runtime's generation in whose poller it is; 0: none. Under lock */
-    _Atomic(char *) frames;      /* where the last one parked that had a turn, in its stack; a hint */
+    _Alignas(WEFT_LINE) weft__lock lock;
+    _Atomic uint32_t generation;   /* under lock; read without it as a hint */
+    _Atomic uint64_t state;        /* WEFT_READY_… and the count of edges */
+    _Atomic uint64_t known;        /* the runtime's generation in whose poller it is; 0: none. Under lock */
+    _Atomic(char *) frames;        /* where the last one parked that had a turn, in its stack; hints, as the next two */
+    _Atomic(weft__block *) block;  /* its block, */
+    _Atomic(const weft__fd *) use; /* and by what it knows the descriptor */
+    uint32_t guests;               /* who use the number without a turn; under lock */
+    uint32_t
+        holders; /* of turns of the generation that ended last, and its guests, in the middle of an operation; under lock */
     _Atomic uint8_t kind; /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. As it was found last */
     bool opening;         /* somebody is about to make it known; under lock */
     bool to_close;        /* the last of `holders` closes it; under lock */
     bool
         closing; /* somebody is about to, or about to take it out of the poller: what comes with the number waits a moment, for it
-                         may mean the next one; under lock */
-    uint32_t guests; /* who use the number without a turn; under lock */
-    uint32_t
-        holders; /* of turns of the generation that ended last, and its guests, in the middle of an operation; under lock */
+                   * may mean the next one; under lock */
     weft__side side[2];
     weft__queue watchers;
+    weft__queue line[2]; /* for the turn of a side */
 } weft__desc;
+_Static_assert(offsetof(weft__desc, side) == WEFT_LINE && offsetof(weft__desc, line) == 2 * (size_t)WEFT_LINE,
+               "two lines are hot");
 
 /* A descriptor as an operation found it. */
-typedef struct weft__fd {
+struct weft__fd {
     weft__desc *d; /* NULL: there is no runtime, and a plain thread asks the kernel itself */
     uint32_t generation;
     int fd;
-} weft__fd;
+};
 
 /* Looks the descriptor up, and puts it into the poller if it is not there. 0; -EBADF, -errno; WEFT_ENOMEM; WEFT_ELIMIT: its number is too large. */
 int weft__fd_get(int fd, weft__fd *out);

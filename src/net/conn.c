@@ -74,7 +74,7 @@ int weft__net_set(int fd, int family, const weft_net_opts *o) {
 }
 
 int weft__conn_new(weft_conn **out, int fd) {
-    weft_conn *c = weft__calloc(1, sizeof *c);
+    weft_conn *c = weft__calloc_lines(sizeof *c);
     if (!c) return WEFT_ENOMEM;
     int err = weft__fd_get(fd, &c->f);
     if (err) {

@@ -58,6 +58,8 @@ struct weft_conn {
     size_t ahead_at, ahead_end;
 };
 
+_Static_assert(sizeof(weft_conn) == WEFT_LINE, "one line for each connection");
+
 /* A connection of a descriptor that is its own from now on. */
 int weft__conn_new(weft_conn **out, int fd);
 /* What options say about a socket of ours. 0 or -errno. */

@@ -40,6 +40,11 @@ void *weft__calloc(size_t n, size_t sz) {
     return weft__fault() ? NULL : calloc(n, sz);
 }
 
+void *weft__calloc_lines(size_t n) {
+    void *p = weft__fault() ? NULL : aligned_alloc(WEFT_LINE, n);
+    return p ? memset(p, 0, n) : NULL;
+}
+
 void weft__free(void *p) {
     free(p);
 }

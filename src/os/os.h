@@ -36,6 +36,7 @@ bool weft__env_on(const char *name);
 
 void *weft__malloc(size_t n);            /* NULL: none */
 void *weft__calloc(size_t n, size_t sz); /* NULL: none */
+void *weft__calloc_lines(size_t n);      /* whole lines, aligned to them; NULL: none */
 void weft__free(void *p);
 
 /* Reserves address space, readable and writable, committed by touching, `align` a power of two; NULL: none. */
