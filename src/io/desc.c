@@ -308,14 +308,15 @@ void weft__fd_new(int fd) {
 
 /* ---- edges ---- */
 
-static void tell(const weft__edge *e, weft__queue *woken) {
+/* Returns whether what is read may be read by us (D6). */
+static bool tell(const weft__edge *e, weft__queue *woken) {
     weft__desc *d = find((int)(uint32_t)e->key);
-    if (!d) return;
+    if (!d) return false;
     weft__lock_take(&d->lock);
     if (weft__load(&d->generation, relaxed) != (uint32_t)(e->key >> 32)) { /* D4; under the lock */
         weft__add(&table.stale, 1, relaxed);                               /* a counter */
         weft__lock_leave(&d->lock);
-        return;
+        return false;
     }
     uint64_t seen = weft__load(&d->state, relaxed); /* who clears a bit does it without the lock */
     while (!weft__cas(&d->state, &seen, (seen | e->ready) + WEFT_STATE_EDGE, release)) { /* D2; pairs with weft__fd_state */
@@ -324,7 +325,10 @@ static void tell(const weft__edge *e, weft__queue *woken) {
     if (read->waiting.head && (e->ready & (WEFT_READY_READ | WEFT_READY_URGENT))) (void)evict(&read->waiting, 0, woken);
     if (write->waiting.head && (e->ready & WEFT_READY_WRITE)) (void)evict(&write->waiting, 0, woken);
     if (d->watchers.head) (void)evict(&d->watchers, 0, woken);
+    bool alone =
+        !d->guests && !(weft__load(&write->turn, relaxed) & WEFT_TURN_TAKEN); /* a hint: it is taken without the lock */
     weft__lock_leave(&d->lock);
+    return alone;
 }
 
 /* Who has waited for long is in no cache, nor is the entry of its page: they are fetched all at once, not one after the other, with the
@@ -355,8 +359,8 @@ void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
     if (n > 1) fetch(edges, n);
     for (int i = 0; i < n; i++) {
         weft__queue woken = {NULL, NULL};
-        tell(&edges[i], &woken);
-        if (s && landed < LANDINGS) landed += land(woken.head);
+        bool alone = tell(&edges[i], &woken);
+        if (alone && s && landed < LANDINGS) landed += land(woken.head);
         resume_all(&woken, s);
     }
     if (landed) weft__add(&table.landings, (uint64_t)landed, relaxed); /* a counter */
@@ -456,6 +460,7 @@ WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline d
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
     bool parked = false, plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE;
+    if (unlikely(!s)) land = NULL; /* a thread's stack begins and ends anywhere */
     int r = likely(plain) ? queue_up(f, what, seen, deadline, b, &s, NULL, &parked, land)
                           : queue_up_prepared(f, what, seen, deadline, b, &s, &parked, land);
     if (s) weft__leave();

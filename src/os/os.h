@@ -88,6 +88,8 @@ int64_t weft__os_thread_time(void); /* CPU time of the calling thread: some tent
 int weft__thread_id(void);
 /* The thread of this process sleeps in the kernel: it neither runs nor waits for a CPU. False also if that cannot be told. */
 bool weft__thread_blocked(int tid);
+/* CPU time that it has used, a few tenths of a microsecond to ask for; -1: it cannot be told. */
+int64_t weft__thread_time(int tid);
 /* How long the kernel lets the thread run before others of the same priority (Linux 6.12, from 0.1 to 100 ms; 0: what it does by itself); what it starts does not inherit
  * that. Best effort, and needs no rights. */
 void weft__thread_slice(int tid, int64_t ns);

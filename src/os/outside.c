@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -17,6 +18,13 @@ bool weft__thread_blocked(int tid) {
     if (weft__read_file(path, stat, sizeof stat) <= 0) return false;
     const char *name_end = strrchr(stat, ')'); /* of "tid (name) state …"; the name may have anything in it */
     return name_end && (name_end[2] == 'S' || name_end[2] == 'D');
+}
+
+int64_t weft__thread_time(int tid) {
+    struct timespec t;
+    clockid_t clock =
+        (clockid_t)(~(unsigned)tid << 3 | 6); /* as the kernel has it: the CPU time (2) of a thread (4) by its number */
+    return clock_gettime(clock, &t) == 0 ? (int64_t)t.tv_sec * WEFT_SECOND + t.tv_nsec : -1;
 }
 
 /* From linux/sched/types.h, which is younger than some systems we build on. */

@@ -95,7 +95,7 @@ bool weft__idle_all(void);
 
 /* What it found a slot's owner doing at the last look; slot.watch_finds. */
 enum { WEFT_FOUND_MOVING, WEFT_FOUND_COMPUTING, WEFT_FOUND_BLOCKED };
-/* Looks at all slots; takes those that are needed from tasks that block or compute. True: it took one, and is to look again soon. */
+/* Looks at all slots; takes those that are needed from tasks that block or compute. True: it took one, or it is calm no more, and it is to look again soon. */
 bool weft__watch(void);
 /* How long fresh tasks wait for those that compute: a slice, and the longer the more of these have no slot. */
 int64_t weft__crowd_wait(void);

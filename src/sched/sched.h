@@ -172,6 +172,9 @@ struct weft__slot {
     _Atomic uint32_t watch_picks;
     _Atomic int64_t watch_since;
     _Atomic uint8_t watch_finds; /* WEFT_FOUND_…, at the last look */
+    _Atomic int watch_tid;       /* the owner's thread then, 0: nobody's, */
+    _Atomic int64_t watch_cpu;   /* the CPU time that it had used, */
+    _Atomic int64_t watch_at;    /* and when that was */
     /* Handing the slot on (handoff.c, idle.c). */
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */

@@ -2,7 +2,7 @@
 /* Trimming: which stacks are looked at, and when.
  *
  * Only the sentry looks, since it has nothing else to do, and only if something has run since the last pass; so an idle process is
- * looked at once, some time (100 ms) after its last task has run, and then sleeps. While slots are busy, passes are at least as far
+ * looked at once, some time (100 ms, or what is said below) after its last task has run, and then sleeps. While slots are busy, passes are at least as far
  * apart, and 100 times as long as the last one took of the CPU; and one that takes long goes on in pieces, likewise: one percent of it at
  * most, however many stacks there are. A pass that found nothing to give back doubles the time to the next one, up to 1.6 s: the stacks of a server's
  * connections were shallow the last time, and a look at a thousand of them is a percent of a CPU.

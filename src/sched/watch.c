@@ -25,21 +25,22 @@
  * only. The kernel is told to let strays run in long slices, which makes a woken worker run before them.
  *
  * How often. While some slot is held the sentry naps, first for 50 us, then for twice the last nap, up to 4 ms; up to a tenth of the slice
- * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second without a slot that had not
- * moved since the look before naps are four times the last one, up to 8 ms: each of them interrupts somebody who serves others (an echo server on one
- * CPU took 1.5 % less without them). Then a look asks for each slot whether its owner sleeps in the kernel at this moment; if so, it is calm no more,
- * and the naps begin with 50 us. When every slot is held, the sentry also wakes for the first timer of a stuck one. Somebody found blocked whom nobody
+ * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second in which every slot
+ * that was held had moved at each look, and its owner had used three quarters of the time of a CPU, naps are four times the last one, up to 8 ms: each
+ * of them interrupts somebody who serves others (an echo server on one CPU took 1.5 % less without them). The first look at which that is not so ends
+ * it, and naps begin with 50 us. When every slot is held, the sentry also wakes for the first timer of a stuck one. Somebody found blocked whom nobody
  * needed yet is remembered: whoever makes work from outside then wakes the sentry at once.
  *
  * The worst case: what a task that never calls the runtime still delays, and by how much
  *  - what waits in its slot, the first time: until it was found stuck, which takes the rest of a nap and another one, 8 ms at most after it began
- *    (after a second of calm 16 ms, if it computes), and then URGENT (timers, high tasks) or a slice (10 ms) times one more than the strays to a
+ *    (after a second of calm 10 ms if it blocks, 16 ms if it computes), and then URGENT (timers, high tasks) or a slice (10 ms) times one more than the strays to a
  *    slot. Afterwards it has no slot, and delays nobody but by what follows.
  *  - CPU time: with s strays on c CPUs a worker gets its turn from the kernel behind a stray's slice at the worst, and a share of
  *    c / (s + c) of the CPUs at least.
  *  - everything, if max_threads workers are away: then nobody is left to take a slot, or to watch.
  *  - weft_stop, for ever: nobody can end it. weft_stop says so with WEFT_ETIMEDOUT.
- *  - a task that the kernel preempts inside the runtime keeps its slot until it runs again.
+ *  - a task that the kernel preempts inside the runtime keeps its slot until it runs again. So does a worker that reads for another (D6 in io/desc.h) from
+ *    a socket on which at this moment another process sends from memory that has yet to come from a disk.
  *
  * Loads here are hints: a request too many costs one slow entry, one too few is made at the next look. The take-over protocol decides.
  *
@@ -61,7 +62,7 @@ enum {
     GROWTH_CALM = 4,
     LOOKS_IN_A_SLICE = 10,
     CROWD_MAX = 6,  /* times that patience doubles */
-    CALM_SLOTS = 8, /* with more of them a nap is a smaller part of the whole, and asking for each a larger one */
+    CALM_SLOTS = 8, /* with more of them a nap is a smaller part of the whole, and a look at each a larger one */
 };
 
 typedef struct {
@@ -185,16 +186,25 @@ static bool is_calm(int64_t now) {
     return weft__rt.slots <= CALM_SLOTS && now - weft__load(&last.uneasy, relaxed) >= CALM;
 }
 
-/* It may have begun to block just now, and the next look be far. */
-static bool asleep(weft__worker *w) {
-    return !weft__load(&w->in_rt, relaxed) && weft__thread_blocked(weft__load(&w->tid, relaxed));
+/* The owner has used most of the time since the look before; or there was none that could be compared. */
+static bool worked(weft__slot *s, weft__worker *w, const look *l) {
+    int tid = weft__load(&w->tid, relaxed), before = weft__load(&s->watch_tid, relaxed);
+    int64_t cpu = weft__thread_time(tid), used = cpu - weft__load(&s->watch_cpu, relaxed);
+    int64_t time = l->now - weft__load(&s->watch_at, relaxed);
+    weft__store(&s->watch_tid, tid, relaxed);
+    weft__store(&s->watch_cpu, cpu, relaxed);
+    weft__store(&s->watch_at, l->now, relaxed);
+    return cpu >= 0 && (before != tid || 4 * used >= 3 * time);
 }
 
 static int find(weft__slot *s, const look *l) {
     weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint; workers stay until the runtime ends */
-    if (!w) return WEFT_FOUND_MOVING;
+    if (!w) {
+        weft__store(&s->watch_tid, 0, relaxed);
+        return WEFT_FOUND_MOVING;
+    }
     bool stuck = !moved(s, l);
-    if (stuck || (is_calm(l->now) && asleep(w))) weft__store(&last.uneasy, l->now, relaxed);
+    if (weft__rt.slots <= CALM_SLOTS && (!worked(s, w, l) || stuck)) weft__store(&last.uneasy, l->now, relaxed);
     call_back(s, w, l);
     if (!l->full || weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
     if (says_so(w)) return WEFT_FOUND_BLOCKED;
@@ -214,7 +224,7 @@ static int choose(int found, int need, const look *l, weft__slot **out, int n) {
 bool weft__watch(void) {
     weft__slot *needed[WEFT_TAKE_MAX];
     look l = look_around();
-    bool stuck = false;
+    bool stuck = false, calm = is_calm(l.now);
     int due = 0;
     weft__store(&last.until, INT64_MAX, relaxed);
     for (int i = 0; i < weft__rt.slots; i++) {
@@ -225,7 +235,7 @@ bool weft__watch(void) {
         due += found != WEFT_FOUND_MOVING && timer_due(s, &l);
     }
     weft__store(&last.stuck, stuck, relaxed);
-    if (!stuck) return false;
+    if (!stuck) return calm && !is_calm(l.now);
     int need = l.waiting > (due > 0) ? l.waiting : (due > 0); /* one slot runs the timers of all */
     if (need > WEFT_TAKE_MAX) need = WEFT_TAKE_MAX;
     int n = choose(WEFT_FOUND_BLOCKED, need ? need : 1, &l, needed, 0);
@@ -237,7 +247,8 @@ int64_t weft__watch_nap(int64_t now, int64_t before) {
     bool calm = is_calm(now);
     int64_t most = calm ? NAP_CALM : NAP_MOST, nap = before * (calm ? GROWTH_CALM : GROWTH);
     if (weft__load(&last.stuck, relaxed) && most > weft__rt.slice / LOOKS_IN_A_SLICE) most = weft__rt.slice / LOOKS_IN_A_SLICE;
-    if (!before || (!calm && before > NAP_MOST)) nap = WEFT_NAP_FIRST; /* it is calm no more */
+    if (most < WEFT_NAP_FIRST) most = WEFT_NAP_FIRST; /* of a slice that is shorter than that */
+    if (!before) nap = WEFT_NAP_FIRST;
     return nap < most ? nap : most;
 }
 
