@@ -31,7 +31,8 @@
  *  D6  Who parks to read may leave word of what it will do then (a landing, in its frame). Whoever tells the edge does it, after the wait was claimed
  *      and before the task is resumed: so it is done once, by one of the two, with the turn held. Only into the reader's own stack: other memory may be a
  *      file's, and whoever waited for the disk inside the runtime could not lose its slot. For the same reason not while somebody uses the descriptor
- *      otherwise: a send from such memory keeps the socket locked, and a receive waits for that, whatever it was told. */
+ *      otherwise: a send from such memory keeps the socket locked, and a receive waits for that, whatever it was told. (Who begins to send between
+ *      that look and the call, and other processes, are not seen: watch.c has it among the worst cases.) */
 #ifndef WEFT_SRC_DESC_H
 #define WEFT_SRC_DESC_H
 

@@ -24,7 +24,6 @@ WEFT_INLINE bool weft__is_own_stack(const void *to, size_t n) {
 WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
                                   weft_deadline deadline, bool *mine) {
     uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
-    weft__landing land = {f, call, arg, asked, -EAGAIN};
     bool lands = side == WEFT_SIDE_READ && to && asked && weft__is_own_stack(to, asked);
     for (;;) {
         uint64_t seen = weft__fd_state(f);
@@ -32,6 +31,7 @@ WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *ca
             ssize_t r = weft__fd_attempt(f, bit, seen, call, arg, asked);
             if (likely(r != -EAGAIN)) return r;
         }
+        weft__landing land = {f, call, arg, asked, -EAGAIN};
         int err = weft__fd_park(f, side, seen, deadline, lands ? &land : NULL);
         if (unlikely(err)) {
             *mine = err != WEFT_ECLOSED;

@@ -118,7 +118,7 @@ struct weft__waiter {
     struct weft__queue *queue; /* where it is; NULL = taken off, if `many`. Under the object's lock */
     weft__block *block;
     void *elem;
-    uint32_t index; /* select: which case */
+    uint32_t index; /* select: which case; a reader of a descriptor: 1, `elem` is a landing (io/desc.h) */
     uint32_t many;  /* true: state decides, not the lock; as wide as index, so that both are one store */
 };
 

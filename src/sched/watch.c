@@ -40,7 +40,7 @@
  *  - everything, if max_threads workers are away: then nobody is left to take a slot, or to watch.
  *  - weft_stop, for ever: nobody can end it. weft_stop says so with WEFT_ETIMEDOUT.
  *  - a task that the kernel preempts inside the runtime keeps its slot until it runs again. So does a worker that reads for another (D6 in io/desc.h) from
- *    a socket on which at this moment another process sends from memory that has yet to come from a disk.
+ *    a socket on which another process, or somebody who began at this very moment, sends from memory that has yet to come from a disk.
  *
  * Loads here are hints: a request too many costs one slow entry, one too few is made at the next look. The take-over protocol decides.
  *
@@ -77,7 +77,7 @@ typedef struct {
 static struct {
     _Atomic bool stuck; /* at the last look every slot was held, and one of them stuck */
     _Atomic int64_t until;
-    _Atomic int64_t uneasy; /* when a slot had not moved since the look before */
+    _Atomic int64_t uneasy; /* when a slot had not moved since the look before, or its owner used little of the time */
 } last = {.until = INT64_MAX};
 
 void weft__watch_open(void) {
