@@ -34,6 +34,8 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define weft__assume(x) ((x) ? (void)0 : __builtin_unreachable())
 #define WEFT_COLD __attribute__((noinline, cold))
+/* Side by side in the program: what runs between two system calls should be on few pages, and in few lines of the caches that the kernel fills as well. */
+#define WEFT_HOT __attribute__((hot))
 #define WEFT_NOINLINE __attribute__((noinline))
 #define WEFT_INLINE static inline __attribute__((always_inline))
 #define WEFT_NORETURN __attribute__((noreturn))

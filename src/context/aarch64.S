@@ -28,7 +28,7 @@
 #define REGISTERS 80
 #define FRAME 160
 
-        .text
+        .section .text.hot, "ax", %progbits
 
         .macro landing
 #if HAS_PAC

@@ -15,7 +15,7 @@
 
 #define MODES 0xffc0                    /* of mxcsr; the rest are flags */
 
-        .text
+        .section .text.hot, "ax", @progbits
 
         .macro words_at place           /* mxcsr to ecx, the x87's to edx */
         stmxcsr \place(%rsp)

@@ -154,7 +154,7 @@ int weft__fd_nonblock(const weft__fd *f) {
 /* ---- ending waits ---- */
 
 /* Takes everybody off the queue; how many of them have the turn. */
-static int evict(weft__queue *q, int32_t result, weft__queue *out) {
+static WEFT_HOT int evict(weft__queue *q, int32_t result, weft__queue *out) {
     int holders = 0;
     for (weft__waiter *x; (x = weft__queue_claim(q));) {
         x->block->result = x->many && !result ? (int32_t)x->index : result; /* after an edge a select looks for itself */
@@ -166,10 +166,10 @@ static int evict(weft__queue *q, int32_t result, weft__queue *out) {
     return holders;
 }
 
-static void resume_all(weft__queue *woken, weft__slot *s) {
+static WEFT_HOT void resume_all(weft__queue *woken, weft__slot *s) {
     for (weft__waiter *x; (x = woken->head);) {
         weft__queue_remove(x); /* its frame is gone once it runs */
-        weft__resume(x->block, s);
+        weft__resume_last(x->block, s);
     }
 }
 
@@ -309,7 +309,7 @@ void weft__fd_new(int fd) {
 /* ---- edges ---- */
 
 /* Returns whether what is read may be read by us (D6). */
-static bool tell(const weft__edge *e, weft__queue *woken) {
+static WEFT_HOT bool tell(const weft__edge *e, weft__queue *woken) {
     weft__desc *d = find((int)(uint32_t)e->key);
     if (!d) return false;
     weft__lock_take(&d->lock);
@@ -354,7 +354,7 @@ static bool land(weft__waiter *x) {
     return true;
 }
 
-void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
+WEFT_HOT void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
     int landed = 0;
     if (n > 1) fetch(edges, n);
     for (int i = 0; i < n; i++) {
@@ -375,7 +375,7 @@ uint64_t weft__descs_landings(void) {
 
 /* ---- waiting ---- */
 
-int weft__fd_begin(void) {
+WEFT_HOT int weft__fd_begin(void) {
     weft__slot *s = weft__enter();
     if (s) {
         s->budget -= OPERATION_COST - 1;
@@ -405,7 +405,7 @@ static int take_or_line(weft__desc *d, int side) {
 }
 
 /* Before parking, under the lock: 0, 1 (there is no need to), or an error. */
-static int need(const weft__fd *f, int what, uint64_t seen) {
+static WEFT_HOT int need(const weft__fd *f, int what, uint64_t seen) {
     weft__desc *d = f->d;
     if (weft__load(&d->generation, relaxed) != f->generation) return WEFT_ECLOSED; /* D4 */
     if (what == TURN_READ || what == TURN_WRITE) return take_or_line(d, what - TURN_READ);
@@ -442,6 +442,7 @@ WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadli
         weft__store(&d->use, f, relaxed);
     }
     *parked = true;
+    if (likely(*s != NULL)) (*s)->budget = WEFT_BUDGET; /* the next one begins anew: it would have to step back for what others did */
     int reason = what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ;
     *s = weft__wait_single(b, *s, deadline, reason, &d->lock);
     return b->result;
@@ -486,7 +487,7 @@ static WEFT_COLD int know_again(const weft__fd *f, weft__fd *now) {
 }
 
 /* It has not been closed, and yet no poller of this runtime knows it. */
-static bool is_unknown(const weft__fd *f) {
+static WEFT_HOT bool is_unknown(const weft__fd *f) {
     if (likely(weft__load(&f->d->known, relaxed) == weft__load(&weft__rt.generation, relaxed)))
         return false;             /* a hint; `need` decides */
     weft__lock_take(&f->d->lock); /* who closes it is between the two words */
@@ -521,7 +522,7 @@ int weft__fd_renew(weft__fd *f) {
     return 0;
 }
 
-int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land) {
+WEFT_HOT int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land) {
     if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, deadline);
     return park(f, side, seen, deadline, land);
 }

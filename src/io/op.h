@@ -13,8 +13,9 @@ WEFT_INLINE bool weft__once(weft_deadline deadline) {
     return deadline.ns == INT64_MIN || (deadline.ns && deadline.ns <= weft__clock_now());
 }
 
-/* The memory is on the stack of who asks: in the aligned piece of it that this frame is in, of the size of the smallest stack. */
-WEFT_INLINE bool weft__is_own_stack(const void *to, size_t n) {
+/* The memory is that of a task's stack, the caller's: above this frame, and in the same aligned piece of the size of the smallest stack, in which there is
+ * nothing but stacks (slab.c). */
+WEFT_INLINE bool weft__is_stack(const void *to, size_t n) {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0), first = (uintptr_t)to, last = first + n - 1;
     return first > frame && last >= first && (frame ^ last) < WEFT_STACK_MIN;
 }
@@ -24,7 +25,7 @@ WEFT_INLINE bool weft__is_own_stack(const void *to, size_t n) {
 WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
                                   weft_deadline deadline, bool *mine) {
     uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
-    bool lands = side == WEFT_SIDE_READ && to && asked && weft__is_own_stack(to, asked);
+    bool lands = side == WEFT_SIDE_READ && to && asked && weft__is_stack(to, asked);
     for (;;) {
         uint64_t seen = weft__fd_state(f);
         if (likely(seen & bit) || weft__once(deadline)) {

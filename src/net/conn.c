@@ -18,7 +18,7 @@ typedef struct {
     void *buf;
     size_t n;
 } span;
-WEFT_INLINE ssize_t call_recv(int fd, void *arg) {
+WEFT_HOT WEFT_INLINE ssize_t call_recv(int fd, void *arg) {
     span *s = arg;
     return weft__sock_recv(fd, s->buf, s->n, 0);
 }
@@ -164,7 +164,7 @@ WEFT_INLINE void finish(weft_conn *c, int side, bool mine) {
     unuse(c);
 }
 
-ssize_t weft_conn_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline) {
+WEFT_HOT ssize_t weft_conn_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline) {
     int err = begin(c, WEFT_SIDE_READ, deadline);
     if (err) return err;
     bool mine = true;
@@ -275,7 +275,7 @@ WEFT_INLINE ssize_t write_pieces(weft_conn *c, struct iovec *v, int n, bool all,
     return r;
 }
 
-ssize_t weft_conn_write(weft_conn *c, const void *buf, size_t n, weft_deadline deadline) {
+WEFT_HOT ssize_t weft_conn_write(weft_conn *c, const void *buf, size_t n, weft_deadline deadline) {
     struct iovec v = {(void *)(uintptr_t)buf, n};
     return write_pieces(c, &v, 1, true, deadline);
 }

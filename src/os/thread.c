@@ -91,7 +91,7 @@ int64_t weft__os_thread_time(void) {
     return (int64_t)t.tv_sec * WEFT_SECOND + t.tv_nsec;
 }
 
-int64_t weft__os_now(void) {
+WEFT_HOT int64_t weft__os_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * WEFT_SECOND + t.tv_nsec;

@@ -19,7 +19,14 @@ const char *weft__wait_name(int reason) {
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 
-void weft__resume(weft__block *b, weft__slot *s) {
+WEFT_HOT void weft__resume_last(weft__block *b, weft__slot *s) {
+    if (s && weft__load(&b->kind, relaxed) == WEFT_BLOCK_TASK) /* as below */
+        weft__ready_last(s, weft__container(b, weft__task, b));
+    else
+        weft__resume(b, s);
+}
+
+WEFT_HOT void weft__resume(weft__block *b, weft__slot *s) {
     uint8_t kind = weft__load(&b->kind, relaxed); /* the wait orders it */
     if (likely(kind == WEFT_BLOCK_TASK)) {
         weft__task *t = weft__container(b, weft__task, b);

@@ -200,6 +200,8 @@ void weft__unhold(weft__block *b, weft__lock *held);
 
 /* Makes whoever it is run again. Once for each park, by its winner, holding no lock of an object. */
 void weft__resume(weft__block *b, weft__slot *s);
+/* The same, but behind those who are ready already. */
+void weft__resume_last(weft__block *b, weft__slot *s);
 
 /* ---- the waiter's side (wait.c) ---- */
 

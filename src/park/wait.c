@@ -49,7 +49,7 @@ void weft__wait_finish(weft__wait *w) {
     if (w->alarm != &w->own) weft__cache_put(&weft__alarm_slab, &weft__here(weft__self())->alarms, w->alarm);
 }
 
-weft__slot *weft__wait_single(weft__block *b, weft__slot *s, weft_deadline deadline, int reason, weft__lock *held) {
+WEFT_HOT weft__slot *weft__wait_single(weft__block *b, weft__slot *s, weft_deadline deadline, int reason, weft__lock *held) {
     weft__store(&b->reason, (uint8_t)reason, relaxed); /* for people */
     if (unlikely(!s)) {
         weft__thread *t = weft__container(b, weft__thread, b);

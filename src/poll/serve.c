@@ -74,7 +74,7 @@ static int look(int64_t until, weft__edge *edges) {
     return n;
 }
 
-int weft__poll_now(weft__slot *s, int looks) {
+WEFT_HOT int weft__poll_now(weft__slot *s, int looks) {
     weft__edge edges[WEFT_EDGES];
     int told = 0, n = WEFT_EDGES;
     for (int i = 0; i < looks && n == WEFT_EDGES; i++) {

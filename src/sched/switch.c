@@ -71,7 +71,7 @@ static WEFT_NOINLINE WEFT_NO_TSAN void switch_odd(weft__worker *w, weft__slot *s
         leave(w, s, me, k);
 }
 
-WEFT_NO_TSAN void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
+WEFT_NO_TSAN WEFT_HOT void weft__switch(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
     if (unlikely(weft__rt.odd_switch))
         switch_odd(w, s, me, k);
     else

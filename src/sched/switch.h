@@ -81,6 +81,16 @@ WEFT_INLINE void weft__ready(weft__slot *s, weft__task *t) {
     }
 }
 
+/* The same, behind those who are ready already. */
+WEFT_INLINE void weft__ready_last(weft__slot *s, weft__task *t) {
+    if (!weft__load(&s->next, relaxed) && weft__load(&s->head, relaxed) == weft__load(&s->tail, relaxed)) { /* thieves only take */
+        weft__store(&s->next, t, release); /* as in weft__ready */
+        return;
+    }
+    weft__ring_push(s, t);
+    weft__work_made(s);
+}
+
 WEFT_INLINE void weft__run_post(weft__worker *w) {
     weft__post *post = w->post;
     if (post) {

@@ -87,7 +87,7 @@ static void weaken(int level) {
 
 /* All n pages or false; then some may be protected all the same, which does no harm. */
 static bool protect(char *p, int cls, int n) {
-    size_t stride = weft__stack_class_size(cls);
+    size_t stride = weft__stack_stride(cls);
     long cost = (long)n * MAPS_PER_GUARD;
     if (weft__sub(&maps_left, cost, relaxed) < cost) {
         weft__add(&maps_left, cost, relaxed);
@@ -101,7 +101,7 @@ static bool protect(char *p, int cls, int n) {
 
 int weft__guards_install(char *p, int cls, int n) {
     int level = best;
-    if (level == REGION && weft__vm_guard(p, weft__guard_size(cls), weft__stack_class_size(cls), n) != 0) level = PROTECT;
+    if (level == REGION && weft__vm_guard(p, weft__guard_size(cls), weft__stack_stride(cls), n) != 0) level = PROTECT;
     if (level == PROTECT && !protect(p, cls, n)) level = CANARY;
     weaken(level);
     return level;

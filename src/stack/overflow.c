@@ -130,7 +130,7 @@ static weft__stack *guarded_by(uintptr_t address) {
     for (weft__stack_slab *slab = weft__stack_slab_first(); slab; slab = slab->next) {
         uintptr_t base = (uintptr_t)slab->base;
         if (address + SLOP_BELOW < base || address >= base + slab->size) continue;
-        size_t size = weft__stack_class_size(slab->size_class), offset = address < base ? 0 : address - base;
+        size_t size = weft__stack_stride(slab->size_class), offset = address < base ? 0 : address - base;
         uint32_t i = (uint32_t)(offset / size);
         if (offset % size >= weft__guard_size(slab->size_class) || !weft__stack_slab_made(slab, i)) continue;
         return weft__stack_slab_at(slab, i);

@@ -18,10 +18,12 @@ struct weft__stack_slab {
 
 /* The newest slab, linked to the older ones: read by anyone at any time, also in a signal handler. */
 weft__stack_slab *weft__stack_slab_first(void);
-/* Stack number i of a slab, whether made or not. */
+/* Stack number i of a slab, whether made or not; made: false also if there is none. */
 weft__stack *weft__stack_slab_at(weft__stack_slab *slab, uint32_t i);
 bool weft__stack_slab_made(weft__stack_slab *slab, uint32_t i);
 
+/* From one stack of a slab to the next. */
+size_t weft__stack_stride(int cls);
 /* Bytes of a stack's piece, from its bottom, that are its guard. */
 size_t weft__guard_size(int cls);
 /* Which guards work here; 0 or -errno. */

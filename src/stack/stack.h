@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Stacks: where tasks run. This header is the contract; slab.c says how.
  *
- * A stack is a power-of-two piece of a large reserved slab, lowest page a guard. At its top, above the first frame, lie a
+ * A stack is a piece of a large reserved slab, of a power of two and a page, lowest page a guard. At its top, above the first frame, lie a
  * struct weft__stack and WEFT_STACK_HEAD bytes for the task that runs on it; so a parked task that uses little stack costs one
  * page and its page tables. A stack that is given back keeps its memory and is handed out again, last in, first out. */
 #ifndef WEFT_SRC_STACK_H

@@ -30,8 +30,7 @@ static int default_class(void) { return weft__stack_class(0); }
 
 /* The lowest address of the piece that a stack was cut from. */
 static char *bottom(weft__stack *s) {
-    uintptr_t size = weft__stack_class_size(s->size_class);
-    return (char *)((uintptr_t)s & ~(size - 1));
+    return weft__stack_top(s) - weft__stack_stride(s->size_class);
 }
 
 /* ---- sizes and layout ---- */
@@ -47,7 +46,7 @@ TEST(stack, a_class_reserves_at_least_what_was_asked_for) {
 }
 
 static void check_layout(weft__stack *s, int cls) {
-    char *base = bottom(s), *top = base + weft__stack_class_size(cls);
+    char *base = bottom(s), *top = weft__stack_top(s);
     CHECK_EQ(s->size_class, cls);
     CHECK_EQ((uintptr_t)s->high % 64, 0);
     CHECK_PTR(weft__stack_head(s), s->high);
@@ -86,6 +85,33 @@ TEST(stack, tops_are_spread_over_cache_sets) {
     close_pool();
 }
 
+/* A CPU keeps the entry for a page in a set that the lowest bits of the page's number choose. */
+TEST(stack, top_pages_are_spread_over_the_sets_of_their_entries) {
+    enum { SETS = 64 };
+    open_pool();
+    for (int cls = weft__stack_class(1); cls <= default_class(); cls++) {
+        bool seen[SETS] = {false};
+        int sets = 0;
+        for (int i = 0; i < SETS; i++) seen[(uintptr_t)weft__stack_get(&cache, cls) / weft__page_size() % SETS] = true;
+        for (int i = 0; i < SETS; i++) sets += seen[i];
+        CHECK_EQ(sets, SETS);
+    }
+    close_pool();
+}
+
+/* Beside a frame there is nobody else's memory, in a piece of the smallest size: what may be received there (D6 in io/desc.h). */
+TEST(stack, slabs_begin_and_end_where_the_smallest_stack_could) {
+    open_pool();
+    for (int cls = weft__stack_class(1); cls <= default_class(); cls++) {
+        weft__stack *s = weft__stack_get(&cache, cls);
+        CHECK_EQ((uintptr_t)s->slab->base % WEFT_STACK_MIN, 0);
+        CHECK_EQ(s->slab->size % WEFT_STACK_MIN, 0);
+        CHECK_GE(s->slab->size, s->slab->stacks * weft__stack_stride(cls));
+        CHECK(!weft__stack_slab_made(s->slab, s->slab->stacks));
+    }
+    close_pool();
+}
+
 static bool resident(char *p) {
     unsigned char in;
     char *page = (char *)((uintptr_t)p & ~(weft__page_size() - 1));
@@ -99,7 +125,7 @@ TEST(stack, a_stack_costs_its_top_page_and_nothing_before_it_is_used) {
     open_pool();
     weft__stack *s = weft__stack_get(&cache, default_class());
     char *base = bottom(s);
-    size_t size = weft__stack_class_size(default_class()), page = weft__page_size();
+    size_t size = weft__stack_stride(default_class()), page = weft__page_size();
     for (size_t at = 0; at < size - page; at += page) CHECK(!resident(base + at));
     CHECK(resident(base + size - page));
     for (int i = 1; i < WEFT_STACK_MAGAZINE; i++) CHECK(!resident(base + (size_t)i * size + size - page)); /* the next ones */
@@ -163,7 +189,7 @@ TEST(stack, a_flushed_cache_leaves_used_and_unused_stacks_to_others) {
     CHECK(!cache.free[cls] && !cache.count[cls]);
     for (int i = 0; i < WEFT_STACK_MAGAZINE; i++) {
         weft__stack *s = weft__stack_get(&other, cls);
-        CHECK(bottom(s) >= first && bottom(s) < first + WEFT_STACK_MAGAZINE * weft__stack_class_size(cls));
+        CHECK(bottom(s) >= first && bottom(s) < first + WEFT_STACK_MAGAZINE * weft__stack_stride(cls));
         check_layout(s, cls);
         s->low[0] = 0;
     }
