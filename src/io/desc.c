@@ -442,7 +442,7 @@ WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadli
         weft__store(&d->use, f, relaxed);
     }
     *parked = true;
-    if (likely(*s != NULL)) (*s)->budget = WEFT_BUDGET; /* the next one begins anew: it would have to step back for what others did */
+    if (likely(*s != NULL)) (*s)->budget = WEFT_BUDGET; /* the next one does not step back for what others did */
     int reason = what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ;
     *s = weft__wait_single(b, *s, deadline, reason, &d->lock);
     return b->result;

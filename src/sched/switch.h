@@ -81,9 +81,10 @@ WEFT_INLINE void weft__ready(weft__slot *s, weft__task *t) {
     }
 }
 
-/* The same, behind those who are ready already. */
+/* The same, but it runs behind those who are ready. With nobody else it is the next one, and no thief is called for it. */
 WEFT_INLINE void weft__ready_last(weft__slot *s, weft__task *t) {
-    if (!weft__load(&s->next, relaxed) && weft__load(&s->head, relaxed) == weft__load(&s->tail, relaxed)) { /* thieves only take */
+    bool alone = weft__load(&s->head, relaxed) == weft__load(&s->tail, relaxed); /* R2; thieves only take */
+    if (alone && !weft__load(&s->next, relaxed)) {
         weft__store(&s->next, t, release); /* as in weft__ready */
         return;
     }

@@ -29,9 +29,7 @@ static weft__stack_info info(void) {
 static int default_class(void) { return weft__stack_class(0); }
 
 /* The lowest address of the piece that a stack was cut from. */
-static char *bottom(weft__stack *s) {
-    return weft__stack_top(s) - weft__stack_stride(s->size_class);
-}
+static char *bottom(weft__stack *s) { return weft__stack_top(s) - weft__stack_stride(s->size_class); }
 
 /* ---- sizes and layout ---- */
 
