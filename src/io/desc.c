@@ -437,12 +437,12 @@ WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadli
     b->waiter = &x;
     weft__queue_add(queue_of(d, what), &x);
     if (turn) {
-        weft__store(&d->frames, (char *)&x, relaxed); /* hints, for fetch */
+        if (likely(*s != NULL)) (*s)->budget = WEFT_BUDGET; /* the next one does not step back for what others did */
+        weft__store(&d->frames, (char *)&x, relaxed);       /* hints, for fetch */
         weft__store(&d->block, b, relaxed);
         weft__store(&d->use, f, relaxed);
     }
     *parked = true;
-    if (likely(*s != NULL)) (*s)->budget = WEFT_BUDGET; /* the next one does not step back for what others did */
     int reason = what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ;
     *s = weft__wait_single(b, *s, deadline, reason, &d->lock);
     return b->result;

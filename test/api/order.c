@@ -11,15 +11,17 @@ static struct reader readers[READERS];
 static int order[READERS];
 static atomic_int waiting, served;
 
-/* An answer, and then it waits again. */
+/* The first round is for the poller, to which it is news that one can write to them; in the second they answer in order; after that they wait again. */
+enum { ROUNDS = 3, IN_ORDER = 1 };
 static int answer(void *arg) {
     struct reader *r = arg;
     char c;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         atomic_fetch_add(&waiting, 1);
         CHECK_EQ(weft_fd_read(r->fd[0], &c, 1, WEFT_FOREVER), 1);
         CHECK_EQ(weft_fd_write(r->fd[0], &c, 1, WEFT_FOREVER), 1);
-        if (i == 0) order[atomic_fetch_add(&served, 1)] = r->number;
+        int place = atomic_fetch_add(&served, 1) - i * READERS;
+        if (i == IN_ORDER) order[place] = r->number;
     }
     return 0;
 }
@@ -28,7 +30,7 @@ static void ask_all(void) {
     for (int i = 0; i < READERS; i++) CHECK_EQ(write(readers[i].fd[1], "x", 1), 1);
 }
 
-/* All of them wait; then they become ready, one after the other, while we keep the slot. `busy`: afterwards the slot is never without something else. */
+/* Each time all of them wait; then they become ready, one after the other, while we keep the slot. `busy`: afterwards the slot is never without something else. */
 static void answer_all(bool busy) {
     weft_scope s;
     atomic_store(&waiting, 0);
@@ -39,10 +41,11 @@ static void answer_all(bool busy) {
         CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, readers[i].fd), 0);
         CHECK_EQ(weft_spawn(&s, answer, &readers[i]), 0);
     }
-    task_wait_parked(&waiting, READERS);
-    ask_all();
-    while (atomic_load(&served) < READERS) CHECK_EQ(busy ? (weft_yield(), 0) : weft_sleep_for(WEFT_MS), 0);
-    ask_all();
+    for (int round = 1; round <= ROUNDS; round++) {
+        task_wait_parked(&waiting, round * READERS);
+        ask_all();
+        while (atomic_load(&served) < round * READERS) CHECK_EQ(busy ? (weft_yield(), 0) : weft_sleep_for(WEFT_MS), 0);
+    }
     CHECK_EQ(weft_scope_end(&s), 0);
     for (int i = 0; i < READERS; i++)
         for (int k = 0; k < 2; k++) CHECK_EQ(weft_fd_close(readers[i].fd[k]), 0);
