@@ -155,7 +155,7 @@ def _rows():
 def _net_rows():
     for name, server, conns in (("tcp_echo_64", "echo", 64), ("tcp_echo_1000", "echo", 1000), ("http_hello", "hello", 64)):
         for line in ("cpu", "wall"):
-            yield NetRow(f"{name}_{line}", "us", f"{server} {conns} 100 5", line, server)
+            yield NetRow(f"{name}_{line}", "us", f"{server} {conns} 100 15", line, server)
     latencies = ("p50", "p99", "p999")
     yield NetRow("c10k_rss", "MiB", "rate 10000 500 2 5000", "rss", "echo")
     yield NetRow("c10k_stack_used", "bytes", "rate 10000 500 2 5000", "stack_used", "echo", sides=("weft",))
