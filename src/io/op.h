@@ -14,7 +14,7 @@ WEFT_INLINE bool weft__once(weft_deadline deadline) {
 }
 
 /* The memory is that of a task's stack, the caller's: above this frame, and in the same aligned piece of the size of the smallest stack, in which there is
- * nothing but stacks (slab.c). */
+ * nothing but stacks (slab.c): a neighbour's at the worst, if somebody reads to there. */
 WEFT_INLINE bool weft__is_stack(const void *to, size_t n) {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0), first = (uintptr_t)to, last = first + n - 1;
     return first > frame && last >= first && (frame ^ last) < WEFT_STACK_MIN;
