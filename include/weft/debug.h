@@ -37,7 +37,10 @@ typedef struct weft_stats {
     uint64_t poll_events;   /* how many it told of */
     uint64_t poll_stale;    /* of them, those of descriptors that had been closed */
     uint64_t poll_landings; /* reads that whoever heard of an event made for the task that waited for it */
-    uint64_t accept_waits;  /* times that weft_accept had to wait because there were no descriptors or memory */
+    uint64_t
+        poll_departures; /* writes to connections that were made together with others', by one system call for all of them; 0 also where
+                                 io_uring is not to be had */
+    uint64_t accept_waits; /* times that weft_accept had to wait because there were no descriptors or memory */
 } weft_stats;
 
 /* Prints a line for the runtime and one for each task that has a stack: whose child it is (the task that opened its scope, where that is a

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "block/block.h"
+#include "io/depart.h"
 #include "io/desc.h"
 #include "net/net.h"
 #include "task/task.h"
@@ -39,6 +40,7 @@ static void collect(weft_stats *out) {
     out->poll_events = polls.edges;
     out->poll_stale = weft__descs_stale();
     out->poll_landings = weft__descs_landings();
+    out->poll_departures = weft__departs_count();
     out->accept_waits = weft__load(&weft__accept_waits, relaxed);
 }
 

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include "io/depart.h"
 #include "net/net.h"
 #include "os/os.h"
 #include "sched/switch.h"
@@ -24,7 +25,7 @@ WEFT_HOT WEFT_INLINE ssize_t call_recv(int fd, void *arg) {
 }
 WEFT_INLINE ssize_t call_send(int fd, void *arg) {
     span *s = arg;
-    return weft__sock_send(fd, s->buf, s->n, 0);
+    return weft__depart(fd, s->buf, s->n);
 }
 static ssize_t call_sendmsg(int fd, void *arg) {
     return weft__sock_sendmsg(fd, arg, 0);

@@ -24,6 +24,7 @@
 #include "block/block.h"
 #include "chan/chan.h"
 #include "sync/sync.h"
+#include "io/depart.h"
 #include "io/desc.h"
 #include "net/net.h"
 #include "task/panic.h"
@@ -89,6 +90,7 @@ static void clear_away(void) {
     weft__runtime_forget(release);
     weft__slab_forget(&weft__rt.fresh_slab, NULL);
     weft__chans_forget();
+    weft__departs_forget();
     weft__descs_forget();
     weft__poll_forget();
     weft__net_errors_forget();

@@ -18,6 +18,7 @@
 
 #include "chan/chan.h"
 #include "sync/held.h"
+#include "io/depart.h"
 #include "io/desc.h"
 
 int weft__runtime_phase(void) {
@@ -253,6 +254,7 @@ static void close_runtime(void) {
     weft__bind_close();
     weft__clock_moved = NULL;
     weft__idle_close();
+    weft__departs_close();
     weft__descs_close();
     weft__poll_close();
     close_slots();

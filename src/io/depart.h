@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* Departing: the sends of many tasks in one system call.
+ *
+ * A server with many connections hears of many requests at once, and answers each by a send. A system call for each is more of that than one would think:
+ * an echo server of 1,000 connections takes 10 % less CPU time with one for all, one of 64 connections 3 % (docs/adr/023-departing.md). So a
+ * task that is about to send, while others who heard of an edge together with it are still to run on its slot, leaves word of it on the slot's
+ * platform, and steps back for them: no more than a yield. Whoever finds that the time has come takes all off the platform, and sends for
+ * them (os/uring.h):
+ *  - the one behind whom nobody is left of those who heard of an edge;
+ *  - the one with whom the platform is full;
+ *  - one that runs again and has not departed: the others did something else, or the slot is somebody else's, or a thief runs it.
+ *
+ *     waits -> taken -> done       taken: by one thread, under the lock; done: with its result, which is written before
+ *
+ * Invariants
+ *  F1  Who has not departed is on its slot's platform, or was taken off it by one who sends, and will set `done`. Its frame stays until then.
+ *  F2  What is on a platform changes under its lock. It is put there by the slot's owner inside the runtime; anybody takes it off.
+ *  F3  It has the turn of writing all the while (N2): the number means its connection, whoever closes that, and no other write gets in between.
+ *  F4  It is on a queue like everybody who yields: thieves, the watch and whoever takes the slot find it, and need not know of this.
+ *  F5  Who sends does so outside the runtime, like a task in any system call, and may lose its slot meanwhile.
+ *
+ * How long one waits. Somebody who heard of an edge with it may compute before it answers, and those on the platform wait for that; without it they
+ * would have gone. So after a departure that was LATE, and another one soon, none is tried for REST sends: of all answers one in fifty waits for
+ * others at most, whatever the tasks do. (Once may be the kernel, or a hypervisor, that had others run.) A send
+ * that waits for a disk, from a file that is mapped, keeps those waiting that go with it; nobody else (F5). */
+#ifndef WEFT_SRC_DEPART_H
+#define WEFT_SRC_DEPART_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+
+/* send(2), as weft__sock_send makes it; may let others run before. With the turn of writing. */
+ssize_t weft__depart(int fd, const void *buf, size_t n);
+/* How many were sent together with others. */
+uint64_t weft__departs_count(void);
+/* The runtime has ended; and in the child of a fork. */
+void weft__departs_close(void);
+void weft__departs_forget(void);
+
+#endif
