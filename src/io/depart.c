@@ -12,7 +12,7 @@ enum {
     REST = 100 * TOGETHER, /* sends */
     FORGIVEN = 50          /* after so many departures in time */
 };
-#define LATE (200 * WEFT_US)
+int64_t weft__depart_late = 200 * WEFT_US;
 
 typedef struct {
     weft__send send;
@@ -76,7 +76,7 @@ static void judge(platform *p, bool late) {
 
 /* F5. What the ring does not send, for whatever reason, is sent one by one. */
 static void send_all(platform *p, group *g) {
-    judge(p, weft__os_now() - g->since >= LATE);
+    judge(p, weft__os_now() - g->since >= weft__depart_late);
     if (g->n > 1) send_by_ring(p, g);
     for (int i = 0; i < g->n; i++) {
         weft__send *s = &g->all[i]->send;

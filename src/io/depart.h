@@ -20,7 +20,7 @@
  *  F5  Who sends does so outside the runtime, like a task in any system call, and may lose its slot meanwhile.
  *
  * How long one waits. Somebody who heard of an edge with it may compute before it answers, and those on the platform wait for that; without it they
- * would have gone. So after a departure that was LATE, and another one soon, none is tried for REST sends: of all answers one in fifty waits for
+ * would have gone. So after a departure that was late (by weft__depart_late), and another one soon, none is tried for REST sends: of all answers one in fifty waits for
  * others at most, whatever the tasks do. (Once may be the kernel, or a hypervisor, that had others run.) A send
  * that waits for a disk, from a file that is mapped, keeps those waiting that go with it; nobody else (F5). */
 #ifndef WEFT_SRC_DEPART_H
@@ -33,6 +33,8 @@
 
 /* send(2), as weft__sock_send makes it; may let others run before. With the turn of writing. */
 ssize_t weft__depart(int fd, const void *buf, size_t n);
+/* After so many nanoseconds on a platform one is late. Tests may have another opinion. */
+extern int64_t weft__depart_late;
 /* How many were sent together with others. */
 uint64_t weft__departs_count(void);
 /* The runtime has ended; and in the child of a fork. */
