@@ -130,7 +130,7 @@ static bool goes_with_others(weft__worker *w, weft__slot *s, platform *p) {
 /* Sanitizers do not see what the ring reads. (Nobody else may read it: what is not there is an error of the send, no signal.) */
 static void show(const char *buf, size_t n) {
 #if defined(WEFT_ASAN) || defined(WEFT_TSAN)
-    for (size_t i = 0; i < n; i++) (void)((const volatile char *)buf)[i];
+    for (size_t i = 0; i < n; i++) (void)((const volatile char *)buf)[i]; /* volatile: nobody uses what is read */
 #else
     (void)buf;
     (void)n;

@@ -363,7 +363,7 @@ WEFT_HOT void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
         if (alone && s && landed < LANDINGS) landed += land(woken.head);
         resume_all(&woken, s);
     }
-    if (s) s->told = weft__load(&s->tail, relaxed); /* the owner's own */
+    if (s) s->told = weft__load(&s->tail, relaxed);                    /* the owner's own */
     if (landed) weft__add(&table.landings, (uint64_t)landed, relaxed); /* a counter */
 }
 

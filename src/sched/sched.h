@@ -144,7 +144,7 @@ struct weft__slot {
     uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
     uint32_t deque_top_seen;
-    uint32_t told;       /* where the ring ended behind those who were told of edges last */
+    uint32_t told; /* where the ring ended behind those who were told of edges last */
     uint32_t look_head,
         look_count;      /* of the ring, after the last look at the poller: its head, and how many were in it (find.c) */
     uint32_t due;        /* timers of users that the run of a wheel has found due */
