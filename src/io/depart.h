@@ -18,11 +18,13 @@
  *  F3  It has the turn of writing all the while (N2): the number means its connection, whoever closes that, and no other write gets in between.
  *  F4  It is on a queue like everybody who yields: thieves, the watch and whoever takes the slot find it, and need not know of this.
  *  F5  Who sends does so outside the runtime, like a task in any system call, and may lose its slot meanwhile.
+ *  F6  What is sent lies on the task's stack, or on a page from which the slot has sent before, lately: the first time each goes alone. A page may have to
+ *      come from a disk, or from another task, and those who go with it would wait for that.
  *
  * How long one waits. Somebody who heard of an edge with it may compute before it answers, and those on the platform wait for that; without it they
- * would have gone. So after a departure that was late (by weft__depart_late), and another one soon, none is tried for REST sends: of all answers one in fifty waits for
- * others at most, whatever the tasks do. (Once may be the kernel, or a hypervisor, that had others run.) A send
- * that waits for a disk, from a file that is mapped, keeps those waiting that go with it; nobody else (F5). */
+ * would have gone. So after a departure that was late (by weft__depart_late), and another one soon, none is tried for REST sends: of all answers one
+ * in fifty waits for others at most, whatever the tasks do. (Once may be the kernel, or a hypervisor, that had others run.) Nobody waits whose
+ * deadline is near. */
 #ifndef WEFT_SRC_DEPART_H
 #define WEFT_SRC_DEPART_H
 
@@ -31,14 +33,18 @@
 
 #include "base/base.h"
 
-/* send(2), as weft__sock_send makes it; may let others run before. With the turn of writing. */
-ssize_t weft__depart(int fd, const void *buf, size_t n);
+#include <weft/time.h>
+
+/* send(2), as weft__sock_send makes it; may let others run before, unless the deadline is near. With the turn of writing. */
+ssize_t weft__depart(int fd, const void *buf, size_t n, weft_deadline deadline);
 /* After so many nanoseconds on a platform one is late. Tests may have another opinion. */
 extern int64_t weft__depart_late;
 /* How many were sent together with others. */
 uint64_t weft__departs_count(void);
-/* The runtime has ended; and in the child of a fork. */
+/* The runtime has ended. */
 void weft__departs_close(void);
+/* In the child of a fork: at once, before it may have other descriptors of the same numbers; and when it uses the library. */
+void weft__departs_in_child(void);
 void weft__departs_forget(void);
 
 #endif

@@ -205,7 +205,8 @@ static void closing_over(weft__desc *d) {
     weft__lock_leave(&d->lock);
 }
 
-/* Ends f's generation; `to_close`: the number is to be closed when nobody uses it. 1: now (until then it is `closing`); 0: later, by the last of them. */
+/* Ends f's generation; `to_close`: the number is to be closed when nobody uses it, or else left alone. 1: now (until then it is `closing`); 0: later, by the
+ * last of them. */
 static int end(const weft__fd *f, bool to_close) {
     weft__desc *d = f->d;
     weft__queue woken = {NULL, NULL};
@@ -220,7 +221,8 @@ static int end(const weft__fd *f, bool to_close) {
     bool listed = mine && weft__load(&d->known, relaxed);
     if (mine) {
         d->holders = end_generation(d, WEFT_ECLOSED, &woken);
-        d->to_close = to_close && d->holders;
+        d->to_close = d->holders != 0;
+        d->to_keep = !to_close;
         d->closing = !d->to_close;
     }
     bool now = mine && !d->to_close;
@@ -252,13 +254,16 @@ static void last_leaves(const weft__fd *f) {
     weft__desc *d = f->d;
     weft__lock_take(&d->lock);
     bool counted = d->to_close && weft__load(&d->generation, relaxed) == f->generation + 1; /* under the lock */
-    bool last = counted && --d->holders == 0;
+    bool last = counted && --d->holders == 0, keep = d->to_keep;
     if (last) d->to_close = false;
     if (last) d->closing = true;
     weft__lock_leave(&d->lock);
     if (!last) return;
     leave_poller(f->fd);
-    (void)close_now(d, f->fd);
+    if (keep)
+        closing_over(d);
+    else
+        (void)close_now(d, f->fd);
 }
 
 int weft__fd_hold(const weft__fd *f) {
@@ -285,10 +290,33 @@ int weft__fd_close(const weft__fd *f) {
     return now > 0 ? close_now(f->d, f->fd) : now;
 }
 
+void weft__fd_pause(int round) {
+    enum { YIELDS = 64 };
+    weft__slot *s = weft__enter();
+    if (s) {
+        (void)weft__yield_now(s);
+        weft__leave();
+    }
+    if (round < YIELDS)
+        weft__give_cpu();
+    else
+        weft__nap(100 * WEFT_US);
+}
+
+/* Somebody of f's generation, which has ended, still uses the number. */
+static bool is_used(const weft__fd *f) {
+    weft__desc *d = f->d;
+    weft__lock_take(&d->lock);
+    bool used = weft__load(&d->generation, relaxed) == f->generation + 1 && (d->to_close || d->closing); /* under the lock */
+    weft__lock_leave(&d->lock);
+    return used;
+}
+
 int weft__fd_release(const weft__fd *f) {
-    int r = f->d ? end(f, false) : 0;
-    if (r > 0)
+    int r = f->d ? end(f, false) : 1;
+    if (r > 0 && f->d)
         closing_over(f->d); /* who comes with the number now, finds it out of the poller, and not about to be taken out */
+    for (int i = 0; r == 0 && is_used(f); i++) weft__fd_pause(i);
     return r < 0 ? r : 0;
 }
 

@@ -20,7 +20,8 @@
  * Closing, and numbers that are used again. The generation is part of the poller's key, and whoever has looked a descriptor up remembers it: an
  * edge, or an operation, of an earlier generation finds another one, and is told so. It rises when the descriptor is closed, under the lock.
  * The number is given back to the kernel when nobody is in the middle of a system call with it: by the closer, or by the last of those who had a turn
- * and were not parked, or were guests. (Otherwise a read could get what was sent to the next connection of the same number, or a shutdown end it.)
+ * and were not parked, or were guests. (Otherwise a read could get what was sent to the next connection of the same number, or a shutdown end it.) Who
+ * releases it waits for them.
  *
  * Invariants
  *  D1  `waiting`, `line` and `watchers` change under the lock; a waiter on them waits on one object (park.h), or is a select's.
@@ -73,7 +74,8 @@ typedef struct weft__desc {
         holders; /* of turns of the generation that ended last, and its guests, in the middle of an operation; under lock */
     _Atomic uint8_t kind; /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. As it was found last */
     bool opening;         /* somebody is about to make it known; under lock */
-    bool to_close;        /* the last of `holders` closes it; under lock */
+    bool to_close;        /* the last of `holders` closes it, */
+    bool to_keep;         /* or leaves it open, and somebody waits for that; under lock */
     bool
         closing; /* somebody is about to, or about to take it out of the poller: what comes with the number waits a moment, for it
                    * may mean the next one; under lock */
@@ -100,7 +102,7 @@ void weft__fd_new(int fd);
 /* Ends every wait on it with WEFT_ECLOSED, takes it out of the poller, and closes it, as soon as nobody uses it. 0, -errno of close(2);
  * WEFT_ECLOSED: somebody has done so. */
 int weft__fd_close(const weft__fd *f);
-/* The same, but the number stays open; nothing is known of it any more. WEFT_ECLOSED. */
+/* The same, but the number stays open; nothing is known of it any more. Waits until nobody uses it. WEFT_ECLOSED. */
 int weft__fd_release(const weft__fd *f);
 
 /* The turn. 0, WEFT_ECLOSED, or what weft__wait_… give. */
@@ -159,6 +161,8 @@ typedef struct weft__landing {
 int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land);
 /* The same without a turn, for any edge. `events` (POLLIN, …): what is waited for where there is no runtime, and the kernel is asked. */
 int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline);
+/* For who waits for somebody who is about to be done: others first, and from some rounds on a nap. */
+void weft__fd_pause(int round);
 /* Between the two the number means this descriptor, whoever closes it: for a system call without a turn. 0 or WEFT_ECLOSED. */
 int weft__fd_hold(const weft__fd *f);
 void weft__fd_unhold(const weft__fd *f);

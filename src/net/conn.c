@@ -23,9 +23,14 @@ WEFT_HOT WEFT_INLINE ssize_t call_recv(int fd, void *arg) {
     span *s = arg;
     return weft__sock_recv(fd, s->buf, s->n, 0);
 }
+typedef struct {
+    void *buf;
+    size_t n;
+    weft_deadline deadline;
+} outgoing;
 WEFT_INLINE ssize_t call_send(int fd, void *arg) {
-    span *s = arg;
-    return weft__depart(fd, s->buf, s->n);
+    outgoing *o = arg;
+    return weft__depart(fd, o->buf, o->n, o->deadline);
 }
 static ssize_t call_sendmsg(int fd, void *arg) {
     return weft__sock_sendmsg(fd, arg, 0);
@@ -40,8 +45,8 @@ static ssize_t socket_read(weft_conn *c, void *buf, size_t n, weft_deadline dead
 }
 
 WEFT_INLINE ssize_t write_socket(weft_conn *c, void *buf, size_t n, weft_deadline deadline, bool *mine) {
-    span s = {buf, n};
-    return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_send, &s, NULL, n, deadline, mine);
+    outgoing o = {buf, n, deadline};
+    return weft__op_turn(&c->f, WEFT_SIDE_WRITE, call_send, &o, NULL, n, deadline, mine);
 }
 static ssize_t socket_write(weft_conn *c, struct iovec *v, int n, weft_deadline deadline, bool *mine) {
     if (n == 1) return write_socket(c, v->iov_base, v->iov_len, deadline, mine);

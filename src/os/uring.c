@@ -40,6 +40,7 @@ static size_t size_of(const struct io_uring_params *p) {
 /* Where things are in it. */
 static void learn(weft__uring *r, const struct io_uring_params *p) {
     char *at = r->map;
+    r->sq_head = (_Atomic uint32_t *)(at + p->sq_off.head);
     r->sq_tail = (_Atomic uint32_t *)(at + p->sq_off.tail);
     r->sq_array = (uint32_t *)(at + p->sq_off.array);
     r->sq_mask = p->sq_entries - 1;
@@ -105,19 +106,25 @@ static int enter(weft__uring *r, int submit, int wait) {
     return n < 0 ? -errno : n;
 }
 
-/* All of them given to the kernel, and made: 0; else -errno. *given: how many were. */
-static int make(weft__uring *r, weft__send *const *sends, int n, int *given) {
+/* What the kernel has taken, which is something if there was something, is gone from this ring; otherwise it was another one's: somebody has closed the
+ * number. */
+static bool is_ours(weft__uring *r, uint32_t taken) {
+    return weft__load(r->sq_head, acquire) == taken; /* pairs with the kernel's release */
+}
+
+/* All of them given to the kernel, from `first` on, and made: 0; else -errno. *given: how many were. */
+static int make(weft__uring *r, weft__send *const *sends, uint32_t first, int n, int *given) {
     for (int made = 0; made < n; made += collect(r, sends)) {
         int left = n - *given, got = enter(r, left, left ? 0 : n - made);
         if (got == -EINTR) continue;
         if (got < 0) return got;
-        if (left && !got) return -EAGAIN;
+        if ((left && !got) || !is_ours(r, first + (uint32_t)(*given + got))) return -EBADF;
         *given += got;
     }
     return 0;
 }
 
-/* It is of no use any more. Somebody may have closed the number, and then it is not ours. */
+/* It is of no use any more. The number may be somebody else's. */
 static void give_up(weft__uring *r, int err) {
     if (err != -EBADF && err != -EOPNOTSUPP) {
         weft__uring_close(r);
@@ -127,7 +134,7 @@ static void give_up(weft__uring *r, int err) {
     *r = (weft__uring){0};
 }
 
-void weft__uring_send(weft__uring *r, weft__send *const *sends, int n) {
+int weft__uring_send(weft__uring *r, weft__send *const *sends, int n) {
     uint32_t tail = weft__load(r->sq_tail, relaxed); /* ours */
     int given = 0;
     for (int i = 0; i < n; i++) {
@@ -135,11 +142,12 @@ void weft__uring_send(weft__uring *r, weft__send *const *sends, int n) {
         put(r, tail + (uint32_t)i, sends[i], i);
     }
     weft__store(r->sq_tail, tail + (uint32_t)n, release); /* pairs with the kernel's acquire: they have been written */
-    int err = make(r, sends, n, &given);
-    if (!err) return;
+    int err = make(r, sends, tail, n, &given);
+    if (!err) return 0;
     for (int i = 0; i < given; i++)
         if (sends[i]->got == -EINPROGRESS) sends[i]->got = -EIO; /* made or not: nobody can tell any more */
     give_up(r, err);
+    return err;
 }
 
 #else
@@ -151,14 +159,15 @@ int weft__uring_open(weft__uring *r) {
 void weft__uring_close(weft__uring *r) {
     (void)r;
 }
-void weft__uring_send(weft__uring *r, weft__send *const *sends, int n) {
+int weft__uring_send(weft__uring *r, weft__send *const *sends, int n) {
     (void)r;
     for (int i = 0; i < n; i++) sends[i]->got = -EINPROGRESS;
+    return -ENOSYS;
 }
 
 #endif
 
 void weft__uring_forget(weft__uring *r) {
-    close(r->fd);
+    if (r->fd > 0) close(r->fd); /* 0: there is none; the kernel gives that number only to who has closed it */
     *r = (weft__uring){0};
 }

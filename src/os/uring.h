@@ -25,7 +25,7 @@ typedef struct weft__uring {
     void *map, *entries; /* NULL: it is not open */
     size_t map_size;
     uint32_t sq_mask, cq_mask;
-    _Atomic uint32_t *sq_tail, *cq_head, *cq_tail; /* shared with the kernel, as what follows */
+    _Atomic uint32_t *sq_head, *sq_tail, *cq_head, *cq_tail; /* shared with the kernel, as what follows */
     uint32_t *sq_array;
     void *cqes;
 } weft__uring;
@@ -36,9 +36,9 @@ void weft__uring_close(weft__uring *r);
 WEFT_INLINE bool weft__uring_is_open(const weft__uring *r) {
     return r->entries != NULL;
 }
-/* Makes them, in order, and sets `got` of each. By one thread at a time. If it cannot, `got` is -EINPROGRESS of those that were not made, and the ring is
+/* Makes them, in order, and sets `got` of each: 0. By one thread at a time. -errno: `got` is -EINPROGRESS of those that were not made, and the ring is
  * closed. */
-void weft__uring_send(weft__uring *r, weft__send *const *sends, int n);
+int weft__uring_send(weft__uring *r, weft__send *const *sends, int n);
 /* In the child of a fork, which has the number, and not the memory. */
 void weft__uring_forget(weft__uring *r);
 

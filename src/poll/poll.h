@@ -87,6 +87,8 @@ void weft__poll_kick(void);
 bool weft__poll_overdue(int64_t now, int64_t by);
 /* In the child of a fork. */
 void weft__poll_forget(void);
+/* The same, at once: its descriptors. */
+void weft__poll_in_child(void);
 
 typedef struct weft__poll_stats {
     uint64_t polls, edges;

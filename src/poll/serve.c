@@ -41,6 +41,10 @@ void weft__poll_close(void) {
     weft__store(&serve.edges, 0, relaxed);
 }
 
+void weft__poll_in_child(void) {
+    if (weft__load(&weft__polling, relaxed)) serve.poller.backend->close(&serve.poller); /* nobody else is there */
+}
+
 void weft__poll_forget(void) {
     weft__poll_close();
     weft__lock_leave(&serve.lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Fork: the child has one thread, and a copy of everything that the others were in the middle of.
  *
- * Most children only exec or exit, so nothing is done for them but setting a flag. The flag is looked at off the fast paths: where a
+ * Most children only exec or exit, so nothing is done for them but setting a flag, and closing our descriptors: whoever goes on closes all that it knows,
+ * opens others, and these may have the same numbers. The flag is looked at off the fast paths: where a
  * plain thread enters the runtime, asks for its block or for the phase, and where somebody waits long for a lock. The first such call
  * in the child clears away what is left: the parent's runtime is gone, every task of it has ended with WEFT_ETERMINATED, every
  * channel is closed, the thread's own open scopes are cancelled and empty (what it deferred in them is still to be called). From then on it is a process without a runtime, and may
@@ -43,6 +44,8 @@ static void in_child(void) {
     survivor = weft__thread_block_as_it_is();
     orphaned = weft__self() != &weft__nobody;
     if (orphaned) weft__self_worker = &weft__orphan;
+    weft__departs_in_child();
+    weft__poll_in_child();
     weft__store(&weft__lock_is_stuck, weft__after_fork, relaxed); /* threads that are started later are ordered by that */
     weft__store(&weft__forked, LEFT, relaxed);
 }

@@ -34,8 +34,11 @@ struct client {
     int peer, number;
     ssize_t wrote;
     void (*before)(struct client *); /* it answers, if not NULL */
+    char *from;                      /* where its answer is sent from, if not NULL */
+    bool silent;                     /* it does not answer */
 };
 static struct client clients[CLIENTS];
+static weft_deadline (*until)(void); /* when answers are to be sent; NULL: whenever */
 static atomic_int waiting, answered;
 
 static int answer(void *arg) {
@@ -47,7 +50,8 @@ static int answer(void *arg) {
         ssize_t n = weft_conn_read(c, buf, sizeof buf, WEFT_FOREVER);
         if (n <= 0) return n == WEFT_ECLOSED ? 0 : (int)n;
         if (k->before) k->before(k);
-        k->wrote = weft_conn_write(c, buf, (size_t)n, WEFT_FOREVER);
+        if (k->from) memcpy(k->from, buf, (size_t)n);
+        if (!k->silent) k->wrote = weft_conn_write(c, k->from ? k->from : buf, (size_t)n, until ? until() : WEFT_FOREVER);
         atomic_fetch_add(&answered, 1);
     }
 }
@@ -239,6 +243,37 @@ static int closed(void *arg) {
 }
 TEST(depart, closing_waits_for_who_has_not_departed) { CHECK_EQ(run_on(1, closed, NULL), 0); }
 
+/* The second releases the first one's number: not before the answer has departed, for the number may mean anything then. */
+static void release_first(struct client *k) {
+    int pair[2];
+    char c;
+    (void)k;
+    CHECK_EQ(clients[0].wrote, 0);
+    int fd = weft_conn_release(clients[0].c);
+    CHECK_GE(fd, 0);
+    clients[0].c = NULL;
+    CHECK_EQ(clients[0].wrote, 1);
+    CHECK_EQ(close(fd), 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    CHECK(pair[0] == fd || pair[1] == fd);
+    weft_yield();
+    for (int i = 0; i < 2; i++) CHECK_EQ(recv(pair[i], &c, 1, MSG_DONTWAIT), -1);
+    for (int i = 0; i < 2; i++) CHECK_EQ(close(pair[i]), 0);
+}
+static int released(void *arg) {
+    weft_scope s;
+    (void)arg;
+    open_clients(&s);
+    weft_conn *first = weft_conn_ref(clients[0].c); /* as above */
+    clients[1].before = has_ring() ? release_first : NULL;
+    ask_all(0);
+    hear_all(0);
+    close_clients(&s);
+    weft_conn_unref(first);
+    return 0;
+}
+TEST(depart, releasing_waits_for_who_has_not_departed) { CHECK_EQ(run_on(1, released, NULL), 0); }
+
 /* One parks for something else before it answers: nobody is left to send for the rest, and they do it when they run again. */
 static weft_chan *gate;
 static void wait_at_gate(struct client *k) {
@@ -283,6 +318,72 @@ static int computing(void *arg) {
     return 0;
 }
 TEST(depart, who_computes_keeps_others_waiting_twice_at_most) { CHECK_EQ(run_on(1, computing, NULL), 0); }
+
+/* It is answers that count, not departures: many of one answer each, in time, do not make good for one of many that is late. */
+static void pairs_then_all(int at) {
+    for (int i = 0; i < 60; i++) {
+        clients[1].silent = true;
+        task_wait_parked(&waiting, at + CLIENTS + 2 * i);
+        for (int k = 0; k < 2; k++) ask(k, 0, 1);
+        hear(0, 0, 1);
+    }
+    clients[1].silent = false;
+    task_wait_parked(&waiting, at + CLIENTS + 120);
+    for (int i = 0; i < CLIENTS; i++) ask(i, 0, 1);
+    for (int i = 0; i < CLIENTS; i++) hear(i, 0, 1);
+}
+static int forgiving(void *arg) {
+    weft_scope s;
+    (void)arg;
+    open_clients(&s);
+    for (int i = 0; i < CLIENTS; i++) clients[i].before = compute;
+    for (int i = 0; i < 10; i++) pairs_then_all(i * (120 + CLIENTS));
+    CHECK_LE(departures(), 3 * CLIENTS);
+    check_departures(TOGETHER);
+    close_clients(&s);
+    return 0;
+}
+TEST(depart, those_who_go_alone_do_not_make_good_for_a_crowd_that_is_late) { CHECK_EQ(run_on(1, forgiving, NULL), 0); }
+
+/* ---- who may not wait ---- */
+
+static weft_deadline at_once(void) { return WEFT_POLL; }
+static weft_deadline soon(void) { return weft_after(WEFT_MS); }
+static weft_deadline far_off(void) { return weft_after(HOUR); }
+static int hurried(void *arg) {
+    until = at_once;
+    CHECK_EQ(rounds(arg), 0);
+    until = soon;
+    CHECK_EQ(rounds(arg), 0);
+    CHECK_EQ(departures(), 0);
+    until = far_off;
+    return together(arg);
+}
+TEST(depart, who_may_not_wait_goes_alone) { CHECK_EQ(run_on(1, hurried, as_arg(5)), 0); }
+
+/* ---- memory that nobody has sent from: it may have to come from a disk, or from another task ---- */
+
+static int from_pages(void *arg) {
+    enum { PAGE = 65536 };
+    weft_scope s;
+    char *pages = calloc(CLIENTS, PAGE);
+    (void)arg;
+    CHECK(pages);
+    open_clients(&s);
+    for (int i = 0; i < CLIENTS; i++) clients[i].from = pages + (size_t)i * PAGE;
+    ask_all(0);
+    hear_all(0);
+    CHECK_EQ(departures(), 0);
+    for (int round = 1; round < 5; round++) {
+        ask_all(round);
+        hear_all(round);
+    }
+    check_departures(TOGETHER);
+    close_clients(&s);
+    free(pages);
+    return 0;
+}
+TEST(depart, from_a_page_for_the_first_time_everybody_goes_alone) { CHECK_EQ(run_on(1, from_pages, NULL), 0); }
 
 /* ---- the child of a fork has a ring of its own ---- */
 

@@ -50,7 +50,7 @@ TEST(uring, sends_all_of_them) {
     open_pairs();
     for (int round = 0; round < 100; round++) { /* the rings come round */
         int n = 1 + round * 7 % SENDS;
-        weft__uring_send(&ring, list, n);
+        CHECK_EQ(weft__uring_send(&ring, list, n), 0);
         for (int i = 0; i < n; i++) check_heard(i);
     }
     close_pairs();
@@ -67,7 +67,7 @@ TEST(uring, each_gets_its_own_result) {
     sends[1].fd = -1;
     while (send(fd[2][0], junk, sizeof junk, MSG_DONTWAIT) > 0) continue;
     sends[3].buf = (void *)(uintptr_t)8;
-    weft__uring_send(&ring, list, SENDS);
+    CHECK_EQ(weft__uring_send(&ring, list, SENDS), 0);
     CHECK_EQ(sends[0].got, -EPIPE); /* and no signal */
     CHECK_EQ(sends[1].got, -EBADF);
     CHECK_EQ(sends[2].got, -EAGAIN); /* it did not wait, though the descriptor would */
@@ -78,18 +78,33 @@ TEST(uring, each_gets_its_own_result) {
     weft__uring_close(&ring);
 }
 
-TEST(uring, a_number_that_was_closed_is_not_closed_again) {
-    if (!open_ring()) return;
+/* Somebody has closed its number, and `other` has it now. */
+static void check_lost(int number, int other) {
     open_pairs();
-    int number = ring.fd;
-    CHECK_EQ(close(number), 0);
-    CHECK_EQ(dup2(fd[0][0], number), number); /* somebody else has it now */
-    weft__uring_send(&ring, list, 3);
+    CHECK_EQ(dup2(other, number), number);
+    CHECK_LT(weft__uring_send(&ring, list, 3), 0);
     for (int i = 0; i < 3; i++) CHECK_EQ(sends[i].got, -EINPROGRESS);
     CHECK(!weft__uring_is_open(&ring));
-    CHECK_GE(fcntl(number, F_GETFD), 0);
-    close(number);
+    CHECK_GE(fcntl(number, F_GETFD), 0); /* it is not ours to close */
+    CHECK_EQ(close(number), 0);
     close_pairs();
+}
+TEST(uring, a_number_that_was_closed_is_not_closed_again) {
+    if (!open_ring()) return;
+    int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    check_lost(ring.fd, zero);
+    CHECK_EQ(close(zero), 0);
+}
+TEST(uring, nor_is_it_if_another_ring_has_it) {
+    weft__uring other;
+    if (!open_ring()) return;
+    CHECK_EQ(weft__uring_open(&other), 0);
+    check_lost(ring.fd, other.fd);
+    open_pairs();
+    CHECK_EQ(weft__uring_send(&other, list, SENDS), 0);
+    for (int i = 0; i < SENDS; i++) check_heard(i);
+    close_pairs();
+    weft__uring_close(&other);
 }
 
 TEST(uring, what_cannot_be_sent_is_said) {
@@ -97,7 +112,7 @@ TEST(uring, what_cannot_be_sent_is_said) {
     if (!open_ring()) return;
     open_pairs();
     weft__fault_arm(1, false);
-    weft__uring_send(&ring, list, 3);
+    CHECK_EQ(weft__uring_send(&ring, list, 3), -weft__fault_errno);
     weft__fault_arm(0, false);
     for (int i = 0; i < 3; i++) CHECK_EQ(sends[i].got, -EINPROGRESS);
     CHECK(!weft__uring_is_open(&ring));
