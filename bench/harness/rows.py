@@ -155,16 +155,16 @@ def _rows():
 def _net_rows():
     for name, server, conns in (("tcp_echo_64", "echo", 64), ("tcp_echo_1000", "echo", 1000), ("http_hello", "hello", 64)):
         for line in ("cpu", "wall"):
-            yield NetRow(f"{name}_{line}", "us", f"{server} {conns} 100 15", line, server)
+            yield NetRow(f"{name}_{line}", "us", f"{server} {conns} 100 30", line, server)
     latencies = ("p50", "p99", "p999")
-    yield NetRow("c10k_rss", "MiB", "rate 10000 500 2 5000", "rss", "echo")
-    yield NetRow("c10k_stack_used", "bytes", "rate 10000 500 2 5000", "stack_used", "echo", sides=("weft",))
+    yield NetRow("c10k_rss", "MiB", "rate 10000 500 6 5000", "rss", "echo")
+    yield NetRow("c10k_stack_used", "bytes", "rate 10000 500 6 5000", "stack_used", "echo", sides=("weft",))
     for line in latencies:
-        yield NetRow(f"c10k_{line}", "us", "rate 10000 500 2 5000", line, "echo")
+        yield NetRow(f"c10k_{line}", "us", "rate 10000 500 6 5000", line, "echo")
     for line, unit in (("open", "ms"), ("rss", "MiB")):
         yield NetRow(f"conns50k_{line}", unit, "open 50000", line, "echo", sides=("weft", "raw"))
     for line in latencies:
-        yield NetRow(f"beside_hogs_{line}", "us", "rate 64 1000 2 1000", line, "echo_hogs", workers=2, sides=("weft", "raw"))
+        yield NetRow(f"beside_hogs_{line}", "us", "rate 64 1000 4 1000", line, "echo_hogs", workers=2, sides=("weft", "raw"))
 
 
 ROWS = list(_rows())
