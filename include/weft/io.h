@@ -12,7 +12,7 @@
  * Errors of all: -errno as the kernel gave it (-EBADF: there is no such descriptor); WEFT_ECLOSED: weft_fd_close, before or meanwhile; WEFT_EAGAIN
  * (WEFT_POLL), WEFT_ETIMEDOUT, WEFT_ECANCELED; WEFT_ENOMEM; WEFT_ELIMIT: its number is above four million. No call raises SIGPIPE on a socket; on a pipe
  * none does on Linux 6.18 and later. A plain thread waits for its turn like a task; without a runtime it waits in the kernel, where weft_fd_close
- * does not reach it. */
+ * reaches it some milliseconds later, or, if no runtime has known the descriptor, not at all. */
 #ifndef WEFT_IO_H
 #define WEFT_IO_H
 

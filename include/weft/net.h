@@ -71,8 +71,8 @@ WEFT_API int weft_dial_opts(weft_conn **out, const char *addr, const weft_net_op
 /* A connection of a descriptor that somebody else has made, a connected stream socket; from now on it is the connection's, which sets O_NONBLOCK.
  * -ENOTSOCK, …; WEFT_ENOMEM; on an error it stays the caller's. */
 WEFT_API int weft_conn_adopt(weft_conn **out, int fd);
-/* The other way: the connection ends, as by weft_conn_close, but its descriptor stays open and is returned, when nobody is in the
- * middle of a call with it any more. WEFT_ECLOSED. */
+/* The other way: the connection ends, as by weft_conn_close, but its descriptor stays open and is returned: when nobody
+ * is in the middle of a call with it any more, for which it waits. WEFT_ECLOSED. */
 WEFT_API int weft_conn_release(weft_conn *c);
 /* At least one byte, as many as there are and fit; 0: the peer has ended its side. */
 WEFT_API ssize_t weft_conn_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline);

@@ -123,7 +123,10 @@ static bool others_heard(weft__slot *s) {
 
 /* F6. If it is not, it will be the next time. */
 static bool page_is_known(platform *p, uintptr_t at) {
-    if (unlikely(!p->pages)) p->pages = weft__calloc(PAGES, sizeof *p->pages);
+    if (unlikely(!p->pages)) {
+        weft__store(&used, true, relaxed); /* there is something to be cleared away, at the end, or in the child of a fork */
+        p->pages = weft__calloc(PAGES, sizeof *p->pages);
+    }
     if (unlikely(!p->pages)) return false;
     uintptr_t *entry = &p->pages[at / PAGE % PAGES];
     bool known = *entry == at / PAGE;
@@ -164,7 +167,7 @@ static void show(const char *buf, size_t n) {
 static bool put(platform *p, departure *d) {
     int64_t now =
         weft__load(&p->n, relaxed) ? INT64_MAX : weft__os_now(); /* a hint: if it is emptied meanwhile, nobody is late */
-    if (unlikely(!weft__load(&used, relaxed))) weft__store(&used, true, relaxed); /* for a fork */
+    if (unlikely(!weft__load(&used, relaxed))) weft__store(&used, true, relaxed); /* as above */
     weft__lock_take(&p->lock);
     int n = weft__load(&p->n, relaxed); /* under the lock */
     if (!n) p->since = now;

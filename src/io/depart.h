@@ -24,7 +24,7 @@
  * How long one waits. Somebody who heard of an edge with it may compute before it answers, and those on the platform wait for that; without it they
  * would have gone. So after a departure that was late (by weft__depart_late), and another one soon, none is tried for REST sends: of all answers one
  * in fifty waits for others at most, whatever the tasks do. (Once may be the kernel, or a hypervisor, that had others run.) Nobody waits whose
- * deadline is near. */
+ * own deadline is near, by the slot's clock. */
 #ifndef WEFT_SRC_DEPART_H
 #define WEFT_SRC_DEPART_H
 

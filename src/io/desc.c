@@ -128,6 +128,7 @@ int weft__fd_get(int fd, weft__fd *out) {
 }
 
 bool weft__fd_find(int fd, weft__fd *out) {
+    if (weft__self() == &weft__nobody) (void)weft__runtime_phase(); /* as in get_outside */
     bool fits = fd >= 0 && fd / CHUNK < CHUNKS;
     weft__desc *d = fits ? find(fd) : NULL;
     if (!d && fits && weft__load(&weft__polling, relaxed))
@@ -499,12 +500,19 @@ WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline d
     return r < 0 ? r : 0;
 }
 
-/* No runtime, and so no poller: the kernel is asked, and does not know of closing or cancelling. */
+/* No runtime, and so no poller: the kernel is asked, and does not know of cancelling; nor of closing, which is looked for now and then if there is
+ * something to look at (whoever closes or releases waits for us). */
 static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline deadline) {
     if (deadline.ns == INT64_MIN) return WEFT_EAGAIN;
-    if (deadline.ns && deadline.ns <= weft__clock_now()) return WEFT_ETIMEDOUT;
-    int r = weft__desc_os_poll(f->fd, events, deadline.ns);
-    return r < 0 ? r : r == 0 ? WEFT_ETIMEDOUT : 0;
+    for (;;) {
+        int64_t until = deadline.ns, look = weft__os_now() + 20 * WEFT_MS;
+        if (until && until <= weft__clock_now()) return WEFT_ETIMEDOUT;
+        if (f->d && (!until || look < until)) until = look;
+        int r = weft__desc_os_poll(f->fd, events, until);
+        if (r) return r < 0 ? r : 0;
+        if (!weft__fd_valid(f)) return WEFT_ECLOSED;
+        if (until == deadline.ns) return WEFT_ETIMEDOUT;
+    }
 }
 
 /* The descriptor was looked up in an earlier runtime: it is to be known to this one, if there is one. */

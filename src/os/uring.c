@@ -70,9 +70,13 @@ int weft__uring_open(weft__uring *r) {
     return 0;
 }
 
+/* Forgotten first: as in poll/epoll.c. */
 void weft__uring_close(weft__uring *r) {
+    int fd = r->fd;
+    r->fd = 0;
+    weft__compiler_barrier();
+    close(fd);
     unmap(r);
-    close(r->fd);
     *r = (weft__uring){0};
 }
 
@@ -124,14 +128,21 @@ static int make(weft__uring *r, weft__send *const *sends, uint32_t first, int n,
     return 0;
 }
 
-/* It is of no use any more. The number may be somebody else's. */
-static void give_up(weft__uring *r, int err) {
-    if (err != -EBADF && err != -EOPNOTSUPP) {
+/* What a ring of ours may say, or a filter. Other errors are those of a descriptor that is something else, or a ring of other people's. */
+static bool is_said_by_ours(int err) {
+    return err == -EAGAIN || err == -EBUSY || err == -ENOMEM || err == -EPERM || err == -EACCES || err == -ENOSYS;
+}
+
+/* It is of no use any more; its number may be somebody else's. */
+static int give_up(weft__uring *r, int err) {
+    bool ours = is_said_by_ours(err);
+    if (ours) {
         weft__uring_close(r);
-        return;
+    } else {
+        unmap(r);
+        *r = (weft__uring){0};
     }
-    unmap(r);
-    *r = (weft__uring){0};
+    return ours ? err : -EBADF;
 }
 
 int weft__uring_send(weft__uring *r, weft__send *const *sends, int n) {
@@ -146,8 +157,7 @@ int weft__uring_send(weft__uring *r, weft__send *const *sends, int n) {
     if (!err) return 0;
     for (int i = 0; i < given; i++)
         if (sends[i]->got == -EINPROGRESS) sends[i]->got = -EIO; /* made or not: nobody can tell any more */
-    give_up(r, err);
-    return err;
+    return give_up(r, err);
 }
 
 #else

@@ -36,7 +36,7 @@ void weft__uring_close(weft__uring *r);
 WEFT_INLINE bool weft__uring_is_open(const weft__uring *r) {
     return r->entries != NULL;
 }
-/* Makes them, in order, and sets `got` of each: 0. By one thread at a time. -errno: `got` is -EINPROGRESS of those that were not made, and the ring is
+/* Makes them, in order, and sets `got` of each: 0. By one thread at a time. -errno (-EBADF: it is somebody else's number): `got` is -EINPROGRESS of those that were not made, and the ring is
  * closed. */
 int weft__uring_send(weft__uring *r, weft__send *const *sends, int n);
 /* In the child of a fork, which has the number, and not the memory. */

@@ -30,11 +30,19 @@ static int control(weft__poller *p, int op, int fd, uint32_t events, uint64_t ke
     return epoll_ctl(p->fd, op, fd, &e) < 0 ? -errno : 0;
 }
 
+/* Forgotten first: the child of a fork in between must not take it for ours (weft__poll_in_child), for somebody else may have the number. */
+static void drop(int *fd) {
+    int number = *fd;
+    *fd = -1;
+    weft__compiler_barrier();
+    if (number >= 0) close(number);
+}
+
 static void epoll_shut(weft__poller *p) {
-    if (p->kick_in >= 0 && p->kick_in != p->kick_fd) close(p->kick_in);
-    if (p->kick_fd >= 0) close(p->kick_fd);
-    if (p->fd >= 0) close(p->fd);
-    p->fd = p->kick_fd = p->kick_in = -1;
+    if (p->kick_in == p->kick_fd) p->kick_in = -1;
+    drop(&p->kick_in);
+    drop(&p->kick_fd);
+    drop(&p->fd);
 }
 
 static int kicks_by_pipe(weft__poller *p) {

@@ -43,6 +43,7 @@ void weft__poll_close(void) {
 
 void weft__poll_in_child(void) {
     if (weft__load(&weft__polling, relaxed)) serve.poller.backend->close(&serve.poller); /* nobody else is there */
+    weft__store(&weft__polling, 0, relaxed);
 }
 
 void weft__poll_forget(void) {

@@ -273,37 +273,6 @@ TEST(fork, a_child_of_a_plain_thread_may_start_a_runtime_of_its_own) {
     }
 }
 
-/* Our descriptors are closed with the fork, not when somebody else may have their numbers. */
-static int close_all_and_go_on(void *arg) {
-    enum { FILES = 64, LAST = 100 };
-    int fd[FILES];
-    (void)arg;
-    for (int i = 3; i < LAST; i++) { /* all but our pipe */
-        char path[32], what[11] = "";
-        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
-        if (readlink(path, what, sizeof what - 1) > 0 && strcmp(what, "anon_inode") == 0) CHECK_EQ(close(i), 0);
-    }
-    for (int i = 0; i < FILES; i++) CHECK_GE(fd[i] = open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
-    CHECK_EQ(run_on(1, work, as_arg(5)), 5);
-    for (int i = 0; i < FILES; i++) CHECK_EQ(close(fd[i]), 0);
-    return 31;
-}
-static int use_a_descriptor(void *arg) {
-    char c;
-    (void)arg;
-    int p[2];
-    CHECK_EQ(pipe(p), 0);
-    CHECK_EQ(weft_fd_read(p[0], &c, 1, weft_after(WEFT_MS)), WEFT_ETIMEDOUT);
-    return weft_fd_close(p[0]) | weft_fd_close(p[1]);
-}
-TEST(fork, a_child_keeps_the_descriptors_that_it_opened) {
-    if (NO_THREADS_AFTER_FORK) test_skip("the tool starts no threads in such a child");
-    CHECK_EQ(set_up(1), 0);
-    CHECK_EQ(weft_block_on(use_a_descriptor, NULL), 0); /* there is a poller */
-    in_child(close_all_and_go_on, NULL, 31, "descriptors of the child");
-    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
-}
-
 static int run_before(void *arg) {
     (void)arg;
     return run_on(2, work, as_arg(9));
