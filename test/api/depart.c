@@ -102,6 +102,7 @@ static int rounds(void *arg) {
         ask_all(round);
         hear_all(round);
     }
+    task_wait(&answered, (int)(intptr_t)arg * CLIENTS);
     for (int i = 0; i < CLIENTS; i++) CHECK_EQ(clients[i].wrote, 1 + i);
     close_clients(&s);
     return 0;

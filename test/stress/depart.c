@@ -12,10 +12,13 @@ enum { CLIENTS = 48, LONGEST = 6000 };
 
 typedef struct {
     weft_conn *c;
+    uint64_t random;
+} server;
+typedef struct {
+    weft_conn *c;
     int peer;
-    uint64_t random; /* the server's; the client knows by `asked` what is to come */
-    size_t asked;
-    uint8_t first; /* byte of what was asked */
+    size_t asked;  /* what is to come, */
+    uint8_t first; /* and with which byte it begins */
 } client;
 static client clients[CLIENTS];
 
@@ -47,10 +50,11 @@ static void do_something(uint64_t *random) {
 }
 
 static int serve(void *arg) {
-    client *k = arg;
-    weft_conn *c = k->c;
-    uint64_t random = k->random;
+    server *mine = arg;
+    weft_conn *c = mine->c;
+    uint64_t random = mine->random;
     char buf[LONGEST];
+    free(mine);
     for (;;) {
         ssize_t n = weft_conn_read(c, buf, 1 + test_below(&random, sizeof buf), WEFT_FOREVER);
         if (n > 0) {
@@ -68,10 +72,12 @@ static void begin(weft_scope *s, client *k, uint64_t *random) {
     int fd[2], small = 4096;
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
     if (test_below(random, 4) == 0) CHECK_EQ(setsockopt(fd[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
-    *k = (client){.peer = fd[1], .random = test_random_from(random)};
+    *k = (client){.peer = fd[1]};
     CHECK_EQ(weft_conn_adopt(&k->c, fd[0]), 0);
-    weft_conn_ref(k->c); /* the server's */
-    CHECK_EQ(weft_spawn(s, serve, k), 0);
+    server *its = malloc(sizeof *its);
+    CHECK(its);
+    *its = (server){weft_conn_ref(k->c), test_random_from(random)};
+    CHECK_EQ(weft_spawn(s, serve, its), 0);
 }
 
 static void ask(client *k, uint64_t *random) {
