@@ -313,8 +313,7 @@ static int computing(void *arg) {
         ask_all(round);
         hear_all(round);
     }
-    CHECK_LE(departures(), 3 * CLIENTS);
-    check_departures(TOGETHER);
+    CHECK_LE(departures(), 3 * CLIENTS); /* fewer, where others were late already */
     close_clients(&s);
     return 0;
 }
@@ -339,8 +338,7 @@ static int forgiving(void *arg) {
     open_clients(&s);
     for (int i = 0; i < CLIENTS; i++) clients[i].before = compute;
     for (int i = 0; i < 10; i++) pairs_then_all(i * (120 + CLIENTS));
-    CHECK_LE(departures(), 3 * CLIENTS);
-    check_departures(TOGETHER);
+    CHECK_LE(departures(), 3 * CLIENTS); /* fewer, where others were late already */
     close_clients(&s);
     return 0;
 }
