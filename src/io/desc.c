@@ -314,8 +314,9 @@ static bool is_used(const weft__fd *f) {
 }
 
 int weft__fd_release(const weft__fd *f) {
-    int r = f->d ? end(f, false) : 1;
-    if (r > 0 && f->d)
+    if (!f->d) return 0;
+    int r = end(f, false);
+    if (r > 0)
         closing_over(f->d); /* who comes with the number now, finds it out of the poller, and not about to be taken out */
     for (int i = 0; r == 0 && is_used(f); i++) weft__fd_pause(i);
     return r < 0 ? r : 0;
@@ -501,7 +502,7 @@ WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline d
 }
 
 /* No runtime, and so no poller: the kernel is asked, and does not know of cancelling; nor of closing, which is looked for now and then if there is
- * something to look at (whoever closes or releases waits for us). */
+ * something to look at (until we leave, the number stays as it is). */
 static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline deadline) {
     if (deadline.ns == INT64_MIN) return WEFT_EAGAIN;
     for (;;) {

@@ -275,6 +275,30 @@ static int released(void *arg) {
 }
 TEST(depart, releasing_waits_for_who_has_not_departed) { CHECK_EQ(run_on(1, released, NULL), 0); }
 
+/* The second cancels everybody: who has not departed does, and hears of it at its next call. */
+static weft_scope crowd;
+static void cancel_all(struct client *k) {
+    (void)k;
+    CHECK_EQ(clients[0].wrote, has_ring() ? 0 : 1);
+    weft_scope_cancel(&crowd);
+}
+static int cancelled(void *arg) {
+    char c;
+    (void)arg;
+    open_clients(&crowd);
+    clients[1].before = cancel_all;
+    ask_all(0);
+    CHECK_EQ(weft_scope_end(&crowd), 0);
+    CHECK_EQ(clients[0].wrote, 1);
+    CHECK_EQ(recv(clients[0].peer, &c, 1, MSG_DONTWAIT), 1);
+    CHECK_EQ(c, 'a');
+    CHECK_EQ(clients[1].wrote, WEFT_ECANCELED); /* it had not begun */
+    CHECK_EQ(recv(clients[1].peer, &c, 1, MSG_DONTWAIT), -1);
+    for (int i = 0; i < CLIENTS; i++) CHECK_EQ(weft_fd_close(clients[i].peer) | weft_conn_close(clients[i].c), 0);
+    return 0;
+}
+TEST(depart, cancelling_does_not_stop_who_is_about_to_depart) { CHECK_EQ(run_on(1, cancelled, NULL), 0); }
+
 /* One parks for something else before it answers: nobody is left to send for the rest, and they do it when they run again. */
 static weft_chan *gate;
 static void wait_at_gate(struct client *k) {
