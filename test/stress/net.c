@@ -183,3 +183,60 @@ static int queue_race(void *arg) {
 static void check_queue(int workers) { run_and_close_all(workers, queue_race, test_scale(1000, 20)); }
 TEST_T(net_stress, a_listener_goes_with_clients_in_its_queue_1, 120) { check_queue(1); }
 TEST_T(net_stress, a_listener_goes_with_clients_in_its_queue_4, 120) { check_queue(4); }
+
+/* ---- a number that is released while somebody writes is known again at once, and stays so ---- */
+
+static weft_conn *written;
+static int written_fd;
+static atomic_bool free_again;
+
+static int write_on(void *arg) {
+    (void)arg;
+    ssize_t n;
+    while ((n = weft_conn_write(written, "x", 1, WEFT_FOREVER)) > 0) continue;
+    CHECK_EQ(n, WEFT_ECLOSED);
+    weft_conn_unref(written);
+    return 0;
+}
+/* Comes with the number all the time; what is sent to it in the end arrives. */
+static int come_with_it(void *arg) {
+    char c = 0;
+    (void)arg;
+    while (!atomic_load(&free_again)) {
+        ssize_t n = weft_fd_recv(written_fd, &c, 1, 0, WEFT_POLL);
+        if (n == 1 && c == 'y') return 0; /* it has just become free */
+        CHECK_MSG(n == WEFT_EAGAIN || n == WEFT_ECLOSED, "%zd", n);
+        weft_yield();
+    }
+    CHECK_EQ(weft_fd_recv(written_fd, &c, 1, 0, weft_after(60 * WEFT_SECOND)), 1);
+    CHECK_EQ(c, 'y');
+    return 0;
+}
+static int release_written(void *arg) {
+    uint64_t random = test_random();
+    for (intptr_t i = 0; i < (intptr_t)arg; i++) {
+        int fd[2];
+        weft_scope s;
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+        CHECK_EQ(weft_conn_adopt(&written, fd[0]), 0);
+        weft_conn_ref(written);
+        written_fd = fd[0];
+        atomic_store(&free_again, false);
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, write_on, NULL), 0);
+        for (int k = 0; k < 2; k++) CHECK_EQ(weft_spawn(&s, come_with_it, NULL), 0);
+        for (uint64_t k = test_below(&random, 20); k; k--) weft_yield();
+        CHECK_EQ(weft_conn_release(written), fd[0]);
+        atomic_store(&free_again, true);
+        CHECK_EQ(write(fd[1], "yy", 2), 2);
+        CHECK_EQ(weft_scope_end(&s), 0);
+        for (int k = 0; k < 2; k++) CHECK_EQ(weft_fd_close(fd[k]), 0);
+    }
+    return 0;
+}
+TEST_T(net_stress, a_number_released_while_somebody_writes_is_known_again_2, 120) {
+    run_and_close_all(2, release_written, test_scale(1000, 20));
+}
+TEST_T(net_stress, a_number_released_while_somebody_writes_is_known_again_4, 120) {
+    run_and_close_all(4, release_written, test_scale(1000, 20));
+}
