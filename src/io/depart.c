@@ -17,7 +17,7 @@ enum {
     PAGE = 4096, /* or more */
 };
 #define NEAR (100 * WEFT_MS)
-int64_t weft__depart_late = 200 * WEFT_US;
+int64_t weft__depart_late = 200 * WEFT_US, weft__depart_gain = 80;
 
 typedef struct {
     weft__send send;
@@ -44,8 +44,9 @@ typedef struct {
 } platform;
 
 static platform platforms[WEFT_SLOTS_MAX];
-static _Atomic bool used;    /* any of them */
-static _Atomic bool refused; /* there is no ring to be had; a hint */
+static _Atomic bool used;        /* any of them */
+static _Atomic bool refused;     /* there is no ring to be had; a hint */
+static _Atomic int64_t measured; /* ns: what a ring gains; 0: nobody has asked */
 static _Atomic uint64_t departed;
 
 /* ---- sending ---- */
@@ -55,9 +56,23 @@ static bool passes(int err) {
     return err == -EMFILE || err == -ENFILE || err == -ENOMEM || err == -EAGAIN || err == -EINTR || err == -EBADF;
 }
 
+/* Whether this machine gains by it, which is measured once in a runtime: 0, -ENOTSUP, or why it could not be. */
+static int judge_ring(weft__uring *r) {
+    int64_t gain = weft__load(&measured, relaxed); /* orders nothing */
+    int err = gain ? 0 : weft__uring_gain(r, &gain);
+    if (err) return err;
+    weft__store(&measured, gain ? gain : -1, relaxed);
+    return gain >= weft__depart_gain ? 0 : -ENOTSUP;
+}
+
 static int open_ring(platform *p) {
     if (likely(weft__uring_is_open(&p->ring))) return 0;
-    return weft__env_on("WEFT_NO_IO_URING") ? -ENOSYS : weft__uring_open(&p->ring);
+    const char *without = weft__env("WEFT_NO_IO_URING");
+    if (without && strcmp(without, "1") == 0) return -ENOSYS;
+    int err = weft__uring_open(&p->ring);
+    if (!err && !without) err = judge_ring(&p->ring);
+    if (err && weft__uring_is_open(&p->ring)) weft__uring_close(&p->ring);
+    return err;
 }
 
 static void send_by_ring(platform *p, group *g) {
@@ -145,7 +160,7 @@ static bool from_near(platform *p, const void *buf, size_t n) {
 /* There is somebody to wait for, or to go with, and nothing against it. */
 static bool goes_with_others(weft__worker *w, weft__slot *s, platform *p, weft_deadline deadline) {
     int n = weft__load(&p->n, relaxed); /* a hint; but no more come, as long as we are inside (F2) */
-    if ((!n && !others_heard(s)) || n == TOGETHER || weft__load(&refused, relaxed)) return false;
+    if ((!n && !others_heard(s)) || n == TOGETHER) return false;
     if (deadline.ns && deadline.ns < weft__load(&s->now, relaxed) + NEAR) return false; /* a hint, too */
     if (weft__load(&weft__cur(w)->b.kind, relaxed) != WEFT_BLOCK_TASK) return false;
     bool rests = weft__load(&p->rest, relaxed) > 0;
@@ -187,6 +202,7 @@ static ssize_t depart(weft__slot *s, platform *p, departure *d) {
 
 WEFT_HOT ssize_t weft__depart(int fd, const void *buf, size_t n, weft_deadline deadline) {
     weft__worker *w;
+    if (weft__load(&refused, relaxed)) return weft__sock_send(fd, buf, n, 0);
     weft__slot *s = weft__enter_as(&w);
     if (unlikely(!s)) return weft__sock_send(fd, buf, n, 0);
     platform *p = &platforms[s->index];
@@ -209,6 +225,7 @@ uint64_t weft__departs_count(void) {
 static void reset(void) {
     weft__store(&used, false, relaxed);
     weft__store(&refused, false, relaxed);
+    weft__store(&measured, 0, relaxed);
     weft__store(&departed, 0, relaxed);
 }
 

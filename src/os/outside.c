@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads seen from outside: whether one is blocked in the kernel, and how long the kernel lets it run at a time. */
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -42,11 +43,16 @@ enum { RESET_ON_FORK = 1 };
 void weft__thread_slice(int tid, int64_t ns) {
     static _Atomic bool refused;
     attributes a = {.size = sizeof a};
-    if (weft__load(&refused, relaxed)) return; /* orders nothing */
+    if (!tid || weft__load(&refused, relaxed)) return; /* 0: nobody's, and to the kernel our own; `refused` orders nothing */
+    int kept = errno;
+    errno = weft__fault_errno;
     bool ok = !weft__fault() && syscall(SYS_sched_getattr, tid, &a, sizeof a, 0) == 0;
-    if (ok && (a.policy != SCHED_OTHER || a.nice < 0)) return;
-    a.size = sizeof a;
-    a.flags = RESET_ON_FORK;
-    a.runtime = (uint64_t)ns;
-    if (!ok || syscall(SYS_sched_setattr, tid, &a, 0) != 0) weft__store(&refused, true, relaxed); /* a filter, an old kernel */
+    if (ok && a.policy == SCHED_OTHER && a.nice >= 0) {
+        a.size = sizeof a;
+        a.flags = RESET_ON_FORK;
+        a.runtime = (uint64_t)ns;
+        ok = syscall(SYS_sched_setattr, tid, &a, 0) == 0;
+    }
+    if (!ok && errno != ESRCH) weft__store(&refused, true, relaxed); /* a filter, an old kernel; not a thread that has ended */
+    errno = kept;
 }

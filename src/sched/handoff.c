@@ -17,18 +17,41 @@ static void post_publish(weft__slot *s, void *task) {
     weft__work_injected(NULL);
 }
 
+/* H11: the kernel lets the worker run in long slices, and others before it. Under the requester lock. */
+static void yield_cpu(weft__worker *w) {
+    if (weft__load(&w->yields_cpu, relaxed)) return; /* set here only */
+    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_COMPUTES);
+    weft__store(&w->yields_cpu, true, release); /* pairs with the exchange below */
+}
+
+void weft__worker_hurry(weft__worker *w) {
+    if (!weft__load(&w->yields_cpu, relaxed) || !weft__xchg(&w->yields_cpu, false, acq_rel)) return; /* the exchange decides */
+    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_WORKER);
+}
+
+void weft__worker_yield_cpu(weft__slot *s, weft__worker *w) {
+    weft__lock_take(&requester);
+    uintptr_t gate = weft__load(&w->gate, relaxed); /* the CAS decides */
+    if (weft__gate_slot(gate) == s) yield_cpu(w);
+    /* Written even where it is requested already: whoever changes the gate next has seen this, and so `yields_cpu` (H11). */
+    while (weft__gate_slot(gate) == s && !weft__cas(&w->gate, &gate, gate | WEFT_GATE_REQUESTED, acq_rel)) {
+    }
+    if (weft__gate_slot(gate) != s) weft__worker_hurry(w); /* it has given its slot up meanwhile, and may be asleep */
+    weft__lock_leave(&requester);
+}
+
 /* The worker is about to lose its slot computing. Before the commit, since behind it the worker may be back at once. */
 static void stray(weft__worker *w) {
     weft__add(&weft__rt.strays, 1, relaxed); /* a hint for the watch */
-    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_STRAY);
+    yield_cpu(w);
     weft__store(&w->stray, true, release); /* pairs with the exchange below */
 }
 
 /* It is back, or has not lost it: whoever finds out first. (It may have given its slot up itself meanwhile.) */
 static void stray_no_more(weft__worker *w) {
+    weft__worker_hurry(w);
     if (!weft__load(&w->stray, relaxed) || !weft__xchg(&w->stray, false, acq_rel)) return; /* the exchange decides */
-    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_WORKER);
-    weft__sub(&weft__rt.strays, 1, relaxed); /* hints for the watch, both */
+    weft__sub(&weft__rt.strays, 1, relaxed);                                               /* hints for the watch, both */
     if (weft__crowd_wait() < WEFT_CROWD * weft__rt.slice) weft__store(&weft__rt.hold, 0, relaxed);
 }
 
@@ -77,6 +100,7 @@ weft__slot *weft__enter_slow(void) {
             weft__slot *s = weft__gate_slot(open);
             weft__slot_inside(s, w);
             if (gate == open) return s;
+            weft__worker_hurry(w);                                    /* H11 */
             weft__rounds_cut(s);                                      /* somebody waits: the others first */
             if (is_leaving(w)) s->fair -= s->fair % WEFT_FRESH_EVERY; /* then a visit to its own stack is certain (find.c) */
             return weft__yield_now(s);
@@ -95,6 +119,7 @@ void weft__slot_disown(weft__worker *w) {
     /* A taker that has just requested it fails its commit: the gate has changed (H3). */
     weft__slot_outside(weft__here(w), w);
     weft__slot *s = weft__gate_slot(weft__xchg(&w->gate, WEFT_GATE_NONE, acq_rel));
+    weft__worker_hurry(w);                 /* H11: it may have met no request before */
     weft__store(&s->owner, NULL, release); /* H6: a hint */
 }
 

@@ -27,6 +27,9 @@
  *  H8  A task without slot is published only after its stack was left, by the worker's own stack.
  *  H9  No slot, worker or thread-local address survives a leave, a switch or a slow entry.
  *  H10 With in_rt = 1 and a slot that has work nobody blocks in the kernel, calls user code or takes long locks.
+ *  H11 A worker with `yields_cpu`, which computes and runs in long slices of the kernel's, is outside the runtime, or its gate is requested or has
+ *      no slot, and it has yet to pass one of the three places where that changes (reopening, giving the slot up, finding it lost), each of which
+ *      ends it. Set before the gate is written, under the requester lock; so whoever takes that change back sees it.
  *
  * test/model/takeover.pml proves H1 to H8 with store buffers, and that each part is needed; test/stress/takeover.c takes slots away
  * at random, and must fail with the protocol mutated (WEFT_MUTANT).
@@ -46,10 +49,10 @@ WEFT_INLINE uintptr_t weft__gate_open(weft__slot *s) {
     return (uintptr_t)s | (weft__fences ? WEFT_GATE_FENCED : 0);
 }
 
-/* How long the kernel lets a worker run before others (0: as long as it likes), and one that computes without a slot: the others come first
+/* How long the kernel lets a worker run before others (0: as long as it likes), and one that computes, with or without a slot: the others come first
  * then. (With 0.1 ms for workers they were interrupted by other programs all the time.) */
 #define WEFT_SLICE_WORKER 0
-#define WEFT_SLICE_STRAY (100 * WEFT_MS)
+#define WEFT_SLICE_COMPUTES (100 * WEFT_MS)
 
 /* Returns the slot, or NULL on a plain thread. */
 WEFT_COLD weft__slot *weft__enter_slow(void);
@@ -136,6 +139,11 @@ int weft__slots_seize(weft__slot **s, int n);
 enum { WEFT_TAKE_MAX = 64 };
 /* Sends the worker's next entry the slow way, where it lets others run first. From any thread. */
 void weft__worker_request(weft__worker *w);
+/* The slot's owner computes: the kernel is to run others before it, until its next entry, which is sent the slow way as well. From any thread that
+ * is not inside the runtime. */
+void weft__worker_yield_cpu(weft__slot *s, weft__worker *w);
+/* No more: it has come back, or does not compute. */
+void weft__worker_hurry(weft__worker *w);
 /* In the child of a fork: nobody requests anything. */
 void weft__slot_take_forget(void);
 /* The worker's thread goes to the slot's CPU. */

@@ -221,6 +221,7 @@ struct weft__worker {
     weft__task *serves;        /* own_thread: which; NULL: none; its own; while nobody runs there, under bind.c's lock */
     _Atomic bool leaving;      /* attached: it is to be released; any thread. own_thread: there are too many; its own */
     _Atomic bool stray;        /* it lost its slot computing; whoever takes the slot, then its own */
+    _Atomic bool yields_cpu;   /* it computes, and the kernel knows (H11); the requester, then whoever ends it */
     int cpu;                   /* that it is bound to, + 1; 0: none */
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */

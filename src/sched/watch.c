@@ -197,6 +197,18 @@ static bool worked(weft__slot *s, weft__worker *w, const look *l) {
     return cpu >= 0 && (before != tid || 4 * used >= 3 * time);
 }
 
+/* One whose slot nobody needs is looked at only after a slice. */
+static int find_stuck(weft__slot *s, weft__worker *w, const look *l) {
+    bool long_ago = l->now >= slice_end(s);
+    if (!l->full && !long_ago) return WEFT_FOUND_MOVING;
+    bool blocked = weft__thread_blocked(weft__load(&w->tid, relaxed));
+    if (blocked)
+        weft__worker_hurry(w);
+    else if (long_ago && !weft__load(&w->yields_cpu, relaxed)) /* a hint */
+        weft__worker_yield_cpu(s, w);
+    return blocked ? WEFT_FOUND_BLOCKED : WEFT_FOUND_COMPUTING;
+}
+
 static int find(weft__slot *s, const look *l) {
     weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint; workers stay until the runtime ends */
     if (!w) {
@@ -206,10 +218,9 @@ static int find(weft__slot *s, const look *l) {
     bool stuck = !moved(s, l);
     if (weft__rt.slots <= CALM_SLOTS && (!worked(s, w, l) || stuck)) weft__store(&last.uneasy, l->now, relaxed);
     call_back(s, w, l);
-    if (!l->full || weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
-    if (says_so(w)) return WEFT_FOUND_BLOCKED;
-    if (!stuck) return WEFT_FOUND_MOVING;
-    return weft__thread_blocked(weft__load(&w->tid, relaxed)) ? WEFT_FOUND_BLOCKED : WEFT_FOUND_COMPUTING;
+    if (weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
+    int found = says_so(w) ? WEFT_FOUND_BLOCKED : stuck ? find_stuck(s, w, l) : WEFT_FOUND_MOVING;
+    return l->full ? found : WEFT_FOUND_MOVING;
 }
 
 /* Those of one kind that are needed, up to as many as there is need for. */

@@ -82,8 +82,8 @@ static void serve(weft__worker *w) {
 
 /* ---- the list of all ---- */
 
-/* As new. Somebody may still look at it, through a hint that is out of date: what can be seen without a lock is stored atomically. `stray` is
- * left alone: it is false, or somebody tried to take a slot and is about to say that it failed. */
+/* As new. Somebody may still look at it, through a hint that is out of date: what can be seen without a lock is stored atomically. `stray` and
+ * `yields_cpu` are left alone: they are false, or somebody tried to take a slot, or came too late, and is about to take it back. */
 static void clear(weft__worker *w) {
     weft__store(&w->tid, 0, relaxed); /* these order nothing */
     weft__store(&w->leaving, false, relaxed);

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 
 #include "api/common.h"
+#include "departs.h"
+#include "io/depart.h"
 
 enum { CLIENTS = 40, TOGETHER = 24, SMALL = 64 };
 
@@ -143,7 +145,45 @@ TEST(depart, who_answers_alone_does_not_wait) { CHECK_EQ(run_on(1, one, NULL), 0
 TEST(depart, without_io_uring_everybody_sends_alone) {
     setenv("WEFT_NO_IO_URING", "1", 1);
     CHECK_EQ(run_on(1, together, as_arg(5)), 0); /* checks that none were counted */
+    setenv("WEFT_NO_IO_URING", "0", 1);
+}
+
+/* What a system call takes longer than an entry of a ring is never that much, or always. */
+static void depart_for(int64_t gain) {
+    if (!has_ring()) test_skip("io_uring is not to be had here, or not wanted");
     unsetenv("WEFT_NO_IO_URING");
+    weft__depart_gain = gain;
+}
+static int rings_open(void) {
+    int n = 0;
+    char path[64], to[64];
+    for (int i = 0; i < 1024; i++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        ssize_t length = readlink(path, to, sizeof to - 1);
+        to[length < 0 ? 0 : length] = 0;
+        n += strcmp(to, "anon_inode:[io_uring]") == 0;
+    }
+    return n;
+}
+static int alone_after_all(void *arg) {
+    (void)arg;
+    CHECK_EQ(rounds(as_arg(3)), 0);
+    CHECK_EQ(departures(), 0);
+    CHECK_EQ(rings_open(), 0);
+    return 0;
+}
+static int together_by_a_ring(void *arg) {
+    CHECK_EQ(together(arg), 0);
+    CHECK_EQ(rings_open(), 1);
+    return 0;
+}
+TEST(depart, where_it_does_not_pay_everybody_sends_alone) {
+    depart_for(INT64_MAX);
+    run_and_close_all(1, alone_after_all, 0);
+}
+TEST(depart, where_it_pays_they_go_together) {
+    depart_for(INT64_MIN);
+    CHECK_EQ(run_on(1, together_by_a_ring, as_arg(5)), 0);
 }
 
 TEST(depart, no_descriptor_is_left_behind) { run_and_close_all(1, rounds, 3); }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "api/common.h"
+#include "departs.h"
 #include "io/depart.h"
 
 enum { CLIENTS = 48, LONGEST = 6000 };

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "departs.h"
 #include "stress/actor.h"
 
 static void open_pair(int fd[2]) { CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0); }

@@ -2,6 +2,7 @@
 /* Slots are taken away at random from workers that are outside the runtime, while their tasks go in and out of it as fast as they can.
  * Nothing may be lost and no slot may have two owners. The build also makes this program with the protocol mutated
  * (WEFT_MUTANT_…): those must fail. */
+#include "slices.h"
 #include "stress/taker.h"
 
 #include <weft.h>
@@ -89,6 +90,8 @@ static void run(int slots, long tasks, long rounds) {
     CHECK_EQ(weft_block_on(many_tasks, (void *)(intptr_t)tasks), 0);
     taker_stop(slots, tasks * rounds / TAKE_EVERY / slots / 4); /* as often at least as they come upon their own */
     CHECK_EQ(atomic_load(&st.ended), tasks);
+    while (!weft__idle_all()) sched_yield();
+    CHECK_EQ(slices_that_differ(), 0); /* H11: nobody sleeps as one that computes */
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
 }
 

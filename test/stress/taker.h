@@ -24,7 +24,7 @@ static struct {
 
 /* Most slots go to the idle list, where the task that lost its slot finds it again at its next call: so the same few threads go through the
  * protocol thousands of times, however long a woken thread would be in coming. The others go to another worker, as the watch gives
- * them, and some as from a task that was found computing: its worker is a stray then. */
+ * them, and some as from a task that was found computing: its worker is a stray then. Others keep theirs, and are said to compute (H11). */
 static inline bool take_a_slot(uint64_t *rnd) {
     bool took = false;
     atomic_fetch_add(&taker.tried, 1);
@@ -34,6 +34,8 @@ static inline bool take_a_slot(uint64_t *rnd) {
     if (phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING) {
         weft__slot *s = &weft__rt.slot[test_below(rnd, (uint64_t)weft__rt.slots)];
         if (test_below(rnd, 16) == 0) weft__store(&s->watch_finds, WEFT_FOUND_COMPUTING, relaxed); /* the watch's own hint */
+        weft__worker *w = test_below(rnd, 16) ? NULL : weft__load(&s->owner, acquire);             /* H6 */
+        if (w) weft__worker_yield_cpu(s, w);
         if (test_below(rnd, 32) == 0)
             took = weft__slot_take(s);
         else if ((took = weft__slots_seize(&s, 1) == 1))

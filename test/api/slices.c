@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* Who computes lets others have the CPU first: the kernel is told so (H11 in src/sched/handoff.h), until the task calls the runtime again. Nothing
+ * here looks at a clock: where the kernel is not told, or not told again, these wait for ever. */
+#include "api/common.h"
+#include "slices.h"
+
+enum { COMPUTES = 100 * 1000 * 1000 }; /* ns */
+
+static atomic_int tid, go_on, at_end;
+static int64_t usual, later;
+
+static void prepare(void) {
+    if (!slices_are_known()) test_skip("the kernel does not say how long a thread may run at a time");
+    atomic_store(&tid, 0);
+    atomic_store(&go_on, 0);
+    atomic_store(&at_end, 0);
+    usual = slice_of(0);
+    CHECK(usual != COMPUTES);
+}
+
+/* Computes until it is told to go on. Its first call after that is weft_yield. */
+static int compute(void *arg) {
+    (void)arg;
+    atomic_store(&tid, (int)syscall(SYS_gettid));
+    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    int mine = (int)syscall(SYS_gettid);
+    weft_yield();
+    later = slice_of(mine); /* of the thread that computed, wherever we are now */
+    atomic_store(&at_end, 1);
+    return 0;
+}
+
+static void wait_for_slice(int64_t slice) {
+    while (!atomic_load(&tid) || slice_of(atomic_load(&tid)) != slice) CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+}
+
+static int beside(void *fn) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, *(weft_fn **)fn, NULL), 0);
+    wait_for_slice(COMPUTES);
+    atomic_store(&go_on, 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+static void check_computing(int workers) {
+    weft_fn *fn = compute;
+    prepare();
+    CHECK_EQ(weft_run(beside, &fn, &(weft_config){.workers = workers}), 0);
+    CHECK(atomic_load(&at_end));
+    CHECK_EQ(later, usual);
+    CHECK_EQ(slice_of(0), usual);
+}
+
+/* Nobody needs its slot: there is another. */
+TEST(slices, who_computes_and_keeps_its_slot_lets_others_run_first) { check_computing(2); }
+TEST(slices, and_so_does_who_has_lost_it) { check_computing(1); }
+TEST(slices, also_among_more_slots_than_are_looked_at_closely) { check_computing(12); }
+
+/* The same, but it blocks without having called the runtime again. */
+static int compute_and_block(void *arg) {
+    char c;
+    (void)arg;
+    atomic_store(&tid, (int)syscall(SYS_gettid));
+    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    CHECK_EQ(read(at_end, &c, 1), 1);
+    return 0;
+}
+
+static int block_beside(void *arg) {
+    int *ends = arg;
+    weft_scope s;
+    atomic_store(&at_end, ends[0]);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, compute_and_block, NULL), 0);
+    wait_for_slice(COMPUTES);
+    atomic_store(&go_on, 1);
+    wait_for_slice(usual);
+    CHECK_EQ(write(ends[1], "x", 1), 1);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST(slices, who_blocks_afterwards_computes_no_more) {
+    int ends[2];
+    prepare();
+    CHECK_EQ(pipe(ends), 0);
+    CHECK_EQ(weft_run(block_beside, ends, &(weft_config){.workers = 2}), 0);
+    for (int i = 0; i < 2; i++) close(ends[i]);
+}
+
+/* It ends without another call: its worker goes to look for work. */
+static int compute_and_end(void *arg) {
+    (void)arg;
+    atomic_store(&tid, (int)syscall(SYS_gettid));
+    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    return 0;
+}
+
+static int end_beside(void *arg) {
+    weft_fn *fn = compute_and_end;
+    (void)arg;
+    CHECK_EQ(beside(&fn), 0);
+    while (slices_that_differ()) CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+    return 0;
+}
+
+TEST(slices, nothing_of_it_is_left_when_the_task_has_ended) {
+    prepare();
+    CHECK_EQ(weft_run(end_beside, NULL, &(weft_config){.workers = 2}), 0);
+}
+
+/* What the task starts meanwhile does not compute. */
+static void *ask(void *slice) {
+    *(int64_t *)slice = slice_of(0);
+    return NULL;
+}
+
+static int compute_and_start_a_thread(void *arg) {
+    pthread_t t;
+    (void)arg;
+    atomic_store(&tid, (int)syscall(SYS_gettid));
+    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    CHECK_EQ(pthread_create(&t, NULL, ask, &later), 0);
+    CHECK_EQ(pthread_join(t, NULL), 0);
+    return 0;
+}
+
+TEST(slices, a_thread_that_is_started_meanwhile_does_not_inherit_them) {
+    weft_fn *fn = compute_and_start_a_thread;
+    prepare();
+    CHECK_EQ(weft_run(beside, &fn, &(weft_config){.workers = 2}), 0);
+    CHECK_EQ(later, usual);
+}
