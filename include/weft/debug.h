@@ -32,13 +32,14 @@ typedef struct weft_stats {
     uint64_t stack_mappings; /* memory mappings that hold them */
     uint64_t
         stack_guards; /* the weakest in use: 3 = guard regions, 2 = protected pages, 1 = canaries only (no memory is guarded) */
-    uint64_t stack_trims;     /* times that a stack gave back the memory of its deep part */
-    uint64_t polls;           /* times that the kernel was asked which descriptors are ready; 0: no descriptor has been used */
-    uint64_t poll_events;     /* how many it told of */
-    uint64_t poll_stale;      /* of them, those of descriptors that had been closed */
-    uint64_t poll_landings;   /* reads that whoever heard of an event made for the task that waited for it */
-    uint64_t poll_departures; /* writes that were made together with others', by one system call; 0 without io_uring */
-    uint64_t accept_waits;    /* times that weft_accept had to wait because there were no descriptors or memory */
+    uint64_t stack_trims;   /* times that a stack gave back the memory of its deep part */
+    uint64_t polls;         /* times that the kernel was asked which descriptors are ready; 0: no descriptor has been used */
+    uint64_t poll_events;   /* how many it told of */
+    uint64_t poll_stale;    /* of them, those of descriptors that had been closed */
+    uint64_t poll_landings; /* reads that whoever heard of an event made for the task that waited for it */
+    uint64_t
+        poll_departures; /* writes that were made together with others', by one system call; 0 without io_uring, or where that does not pay */
+    uint64_t accept_waits; /* times that weft_accept had to wait because there were no descriptors or memory */
 } weft_stats;
 
 /* Prints a line for the runtime and one for each task that has a stack: whose child it is (the task that opened its scope, where that is a

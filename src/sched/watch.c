@@ -22,7 +22,10 @@
  * A worker that lost its slot computing is a stray until its task comes back: it goes on beside the others, on the CPUs that they need too. So
  * strays are bounded: they come more slowly the more there are, to about one for each slot in a slice, and further computing tasks wait their
  * turn. (256 threads that compute kept a sleeper waiting for 83 ms at p99.) Blocked ones cost a thread and no CPU, and are bounded by max_threads
- * only. The kernel is told to let strays run in long slices, which makes a woken worker run before them.
+ * only. The kernel is told to let run in long slices whoever has computed for a slice, stray or not (H11 in handoff.h), which makes a woken worker run
+ * before it. One that keeps its slot because nobody needs it shares the CPUs just the same: a server beside two such tasks, of which one had lost its
+ * slot, waited for the kernel's next tick (1 ms) for one request in a hundred whenever its worker shared a CPU with the other. It ends at the task's next call,
+ * or when the thread is found blocked after all.
  *
  * How often. While some slot is held the sentry naps, first for 50 us, then for twice the last nap, up to 4 ms; up to a tenth of the slice
  * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second in which every slot
@@ -36,7 +39,8 @@
  *    (after a second of calm 10 ms if it blocks, 16 ms if it computes), and then URGENT (timers, high tasks) or a slice (10 ms) times one more than the strays to a
  *    slot. Afterwards it has no slot, and delays nobody but by what follows.
  *  - CPU time: with s strays on c CPUs a worker gets its turn from the kernel behind a stray's slice at the worst, and a share of
- *    c / (s + c) of the CPUs at least.
+ *    c / (s + c) of the CPUs at least. In its first slice, and where the kernel does not know of slices (Linux before 6.12), a task that computes makes
+ *    others on its CPU wait for a tick now and then.
  *  - everything, if max_threads workers are away: then nobody is left to take a slot, or to watch.
  *  - weft_stop, for ever: nobody can end it. weft_stop says so with WEFT_ETIMEDOUT.
  *  - a task that the kernel preempts inside the runtime keeps its slot until it runs again. So does a worker that reads for another (D6 in io/desc.h) from
