@@ -24,8 +24,10 @@
  * turn. (256 threads that compute kept a sleeper waiting for 83 ms at p99.) Blocked ones cost a thread and no CPU, and are bounded by max_threads
  * only. The kernel is told to let run in long slices whoever has computed for a slice, stray or not (H11 in handoff.h), which makes a woken worker run
  * before it. One that keeps its slot because nobody needs it shares the CPUs just the same: a server beside two such tasks, of which one had lost its
- * slot, waited for the kernel's next tick (1 ms) for one request in a hundred whenever its worker shared a CPU with the other. It ends at the task's next call,
- * or when the thread is found blocked after all.
+ * slot, waited for the kernel's next tick (1 ms) for one request in a hundred whenever its worker shared a CPU with the other. It ends at the task's next
+ * call, or when its thread is found blocked after all: who waits for something is to be woken as soon as anybody. (Strays are looked at for that every
+ * 100 ms, while the watch is awake for others. One that has blocked is not told of again until it has called the runtime: nothing in its gate would order
+ * that with its coming back.)
  *
  * How often. While some slot is held the sentry naps, first for 50 us, then for twice the last nap, up to 4 ms; up to a tenth of the slice
  * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second in which every slot
@@ -61,6 +63,7 @@
 #define NAP_MOST (4 * WEFT_MS)
 #define NAP_CALM (8 * WEFT_MS)
 #define CALM WEFT_SECOND
+#define STRAYS_EVERY (100 * WEFT_MS)
 enum {
     GROWTH = 2, /* from nap to nap */
     GROWTH_CALM = 4,
@@ -82,6 +85,7 @@ static struct {
     _Atomic bool stuck; /* at the last look every slot was held, and one of them stuck */
     _Atomic int64_t until;
     _Atomic int64_t uneasy; /* when a slot had not moved since the look before, or its owner used little of the time */
+    _Atomic int64_t strays; /* when strays were looked at */
 } last = {.until = INT64_MAX};
 
 void weft__watch_open(void) {
@@ -227,6 +231,16 @@ static int find(weft__slot *s, const look *l) {
     return l->full ? found : WEFT_FOUND_MOVING;
 }
 
+/* A stray that blocks, and computes no more, is found seldom: it holds up nobody. */
+static void look_at_strays(const look *l) {
+    weft__worker *w[WEFT_TAKE_MAX];
+    if (!weft__load(&weft__rt.strays, relaxed) || l->now - weft__load(&last.strays, relaxed) < STRAYS_EVERY) return;
+    weft__store(&last.strays, l->now, relaxed);
+    int n = weft__workers_computing(w, WEFT_TAKE_MAX);
+    for (int i = 0; i < n; i++)
+        if (weft__thread_blocked(weft__load(&w[i]->tid, relaxed))) weft__worker_hurry(w[i]);
+}
+
 /* Those of one kind that are needed, up to as many as there is need for. */
 static int choose(int found, int need, const look *l, weft__slot **out, int n) {
     for (int i = 0; i < weft__rt.slots && n < need; i++) {
@@ -250,6 +264,7 @@ bool weft__watch(void) {
         due += found != WEFT_FOUND_MOVING && timer_due(s, &l);
     }
     weft__store(&last.stuck, stuck, relaxed);
+    look_at_strays(&l);
     if (!stuck) return calm && !is_calm(l.now);
     int need = l.waiting > (due > 0) ? l.waiting : (due > 0); /* one slot runs the timers of all */
     if (need > WEFT_TAKE_MAX) need = WEFT_TAKE_MAX;

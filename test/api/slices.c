@@ -82,13 +82,16 @@ static int block_beside(void *arg) {
     return 0;
 }
 
-TEST(slices, who_blocks_afterwards_computes_no_more) {
+static void check_blocking(int workers) {
     int ends[2];
     prepare();
     CHECK_EQ(pipe(ends), 0);
-    CHECK_EQ(weft_run(block_beside, ends, &(weft_config){.workers = 2}), 0);
+    CHECK_EQ(weft_run(block_beside, ends, &(weft_config){.workers = workers}), 0);
     for (int i = 0; i < 2; i++) close(ends[i]);
 }
+
+TEST(slices, who_blocks_afterwards_computes_no_more) { check_blocking(2); }
+TEST(slices, nor_does_who_has_lost_its_slot_and_blocks) { check_blocking(1); }
 
 /* It ends without another call: its worker goes to look for work. */
 static int compute_and_end(void *arg) {
