@@ -25,13 +25,17 @@ static inline int64_t slice_of(int tid) {
     return syscall(SYS_sched_getattr, tid, &a, sizeof a, 0) == 0 ? (int64_t)a.runtime : -1;
 }
 
+/* Of the calling thread; 0: whatever the kernel thinks. */
+static inline bool slice_set(int64_t ns) {
+    slice_attributes a = {.size = sizeof a, .policy = SCHED_OTHER, .runtime = (uint64_t)ns};
+    return syscall(SYS_sched_setattr, 0, &a, 0) == 0;
+}
+
 /* Whether it can be set, and is told then (since Linux 6.12): tried with the calling thread, which has its own back. */
 static inline bool slices_are_known(void) {
     int64_t mine = slice_of(0), other = 50 * INT64_C(1000000);
-    slice_attributes a = {.size = sizeof a, .policy = SCHED_OTHER, .runtime = (uint64_t)other};
-    bool known = mine > 0 && syscall(SYS_sched_setattr, 0, &a, 0) == 0 && slice_of(0) == other;
-    a.runtime = 0;
-    return syscall(SYS_sched_setattr, 0, &a, 0) == 0 && known && slice_of(0) == mine;
+    bool known = mine > 0 && slice_set(other) && slice_of(0) == other;
+    return slice_set(0) && known && slice_of(0) == mine;
 }
 
 /* How many threads of this process have another one than the calling thread. */

@@ -90,9 +90,13 @@ int weft__thread_id(void);
 bool weft__thread_blocked(int tid);
 /* CPU time that it has used, a few tenths of a microsecond to ask for; -1: it cannot be told. */
 int64_t weft__thread_time(int tid);
-/* How long the kernel lets the thread run before others of the same priority (Linux 6.12, from 0.1 to 100 ms; 0: what it does by itself); what it starts does not inherit
- * that. Best effort, and needs no rights. */
-void weft__thread_slice(int tid, int64_t ns);
+/* How often it has slept in the kernel; -1: it does so now, or it cannot be told. Some ten microseconds. */
+int64_t weft__thread_waits(int tid);
+/* The kernel is to let the thread run for so long before others of the same priority (Linux 6.12, from 0.1 to 100 ms); what it starts does not inherit that.
+ * Needs no rights. What it was before; -1: it could not be done, or is not to be. */
+int64_t weft__thread_slice(int tid, int64_t ns);
+/* As it was before. */
+void weft__thread_slice_back(int tid, int64_t before);
 
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int weft__cpu_count(void);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads seen from outside: whether one is blocked in the kernel, and how long the kernel lets it run at a time. */
+/* Threads seen from outside: whether one is blocked in the kernel, how often it was, and how long the kernel lets it run at a time. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,17 @@ bool weft__thread_blocked(int tid) {
     if (weft__read_file(path, stat, sizeof stat) <= 0) return false;
     const char *name_end = strrchr(stat, ')'); /* of "tid (name) state …"; the name may have anything in it */
     return name_end && (name_end[2] == 'S' || name_end[2] == 'D');
+}
+
+int64_t weft__thread_waits(int tid) {
+    enum { MOST = 4096 };
+    static const char waits[] = "\nvoluntary_ctxt_switches:";
+    char path[48], status[MOST];
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+    int64_t n = weft__read_file(path, status, sizeof status);
+    const char *state = n > 0 ? strstr(status, "\nState:\t") : NULL, *count = n > 0 ? strstr(status, waits) : NULL;
+    if (!state || !count || state[8] == 'S' || state[8] == 'D') return -1;
+    return strtoll(count + sizeof waits - 1, NULL, 10);
 }
 
 int64_t weft__thread_time(int tid) {
@@ -38,21 +50,46 @@ typedef struct {
 } attributes;
 enum { RESET_ON_FORK = 1 };
 
+/* Since Linux 6.12; before that slices of ordinary threads are 0, and setting them changes nothing. */
+static bool attributes_of(int tid, attributes *a) {
+    *a = (attributes){.size = sizeof *a};
+    errno = weft__fault_errno;
+    bool ok = !weft__fault() && syscall(SYS_sched_getattr, tid, a, sizeof *a, 0) == 0;
+    a->size = sizeof *a;
+    return ok;
+}
+
 /* Ordinary threads only. Those of negative nice too are left alone: what must be said for the slice not to be inherited would take that
  * from their children, and it cannot be taken back. */
-void weft__thread_slice(int tid, int64_t ns) {
-    static _Atomic bool refused;
-    attributes a = {.size = sizeof a};
-    if (!tid || weft__load(&refused, relaxed)) return; /* 0: nobody's, and to the kernel our own; `refused` orders nothing */
+int64_t weft__thread_slice(int tid, int64_t ns) {
+    static _Atomic bool refused; /* orders nothing */
+    attributes a;
     int kept = errno;
-    errno = weft__fault_errno;
-    bool ok = !weft__fault() && syscall(SYS_sched_getattr, tid, &a, sizeof a, 0) == 0;
-    if (ok && a.policy == SCHED_OTHER && a.nice >= 0) {
-        a.size = sizeof a;
-        a.flags = RESET_ON_FORK;
+    int64_t before = -1;
+    if (!tid || weft__load(&refused, relaxed)) return -1; /* 0: nobody's, and to the kernel our own */
+    if (weft__env_on("WEFT_NO_SCHED_SETATTR") || !attributes_of(tid, &a)) {
+        if (errno != ESRCH)
+            weft__store(&refused, true, relaxed); /* told so, a filter, an old kernel; not a thread that has ended */
+    } else if (a.policy == SCHED_OTHER && a.nice >= 0) {
+        before = (int64_t)a.runtime;
+        a.flags |= RESET_ON_FORK;
         a.runtime = (uint64_t)ns;
-        ok = syscall(SYS_sched_setattr, tid, &a, 0) == 0;
+        bool ok = syscall(SYS_sched_setattr, tid, &a, 0) == 0;
+        if (!ok && errno != ESRCH) weft__store(&refused, true, relaxed);
+        if (!ok) before = -1;
     }
-    if (!ok && errno != ESRCH) weft__store(&refused, true, relaxed); /* a filter, an old kernel; not a thread that has ended */
+    errno = kept;
+    return before;
+}
+
+/* Whatever its nice value has become since then. */
+void weft__thread_slice_back(int tid, int64_t before) {
+    attributes a;
+    int kept = errno;
+    bool fair = attributes_of(tid, &a) && (a.policy == SCHED_OTHER || a.policy == SCHED_BATCH || a.policy == SCHED_IDLE);
+    if (fair) { /* the others have none, and mean something else by it */
+        a.runtime = (uint64_t)before;
+        (void)syscall(SYS_sched_setattr, tid, &a, 0);
+    }
     errno = kept;
 }

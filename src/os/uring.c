@@ -168,7 +168,7 @@ enum { GAIN_CALLS = 24, GAIN_ROUNDS = 8 }; /* the best of so many: a hypervisor 
 
 static int64_t time_of_calls(void) {
     int64_t from = weft__os_now();
-    for (int i = 0; i < GAIN_CALLS; i++) (void)syscall(SYS_getppid);
+    for (int i = 0; i < GAIN_CALLS; i++) (void)syscall(SYS_gettid);
     return weft__os_now() - from;
 }
 

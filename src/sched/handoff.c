@@ -20,13 +20,19 @@ static void post_publish(weft__slot *s, void *task) {
 /* H11: the kernel lets the worker run in long slices, and others before it. Under the requester lock. */
 static void yield_cpu(weft__worker *w) {
     if (weft__load(&w->yields_cpu, relaxed)) return; /* set here only */
-    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_COMPUTES);
-    weft__store(&w->yields_cpu, true, release); /* pairs with the exchange below */
+    int tid = weft__load(&w->tid, relaxed);          /* its thread's; one that it had before gets it back, too */
+    int64_t before = weft__thread_slice(tid, WEFT_SLICE_COMPUTES);
+    if (before < 0) return;
+    if (before == WEFT_SLICE_COMPUTES) /* somebody is about to give it back what it had when it was told of last */
+        before = tid == (int)(w->yielded_cpu >> 32) ? (uint32_t)w->yielded_cpu : 0;
+    w->yielded_cpu = (uint64_t)tid << 32 | (uint32_t)before;
+    weft__store(&w->yields_cpu, w->yielded_cpu, release); /* pairs with the exchange below */
 }
 
 void weft__worker_hurry(weft__worker *w) {
-    if (!weft__load(&w->yields_cpu, relaxed) || !weft__xchg(&w->yields_cpu, false, acq_rel)) return; /* the exchange decides */
-    weft__thread_slice(weft__load(&w->tid, relaxed), WEFT_SLICE_WORKER);
+    if (likely(!weft__load(&w->yields_cpu, relaxed))) return; /* the exchange decides */
+    uint64_t who = weft__xchg(&w->yields_cpu, 0, acq_rel);
+    if (who) weft__thread_slice_back((int)(who >> 32), (uint32_t)who);
 }
 
 void weft__worker_yield_cpu(weft__slot *s, weft__worker *w) {

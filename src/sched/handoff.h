@@ -49,9 +49,8 @@ WEFT_INLINE uintptr_t weft__gate_open(weft__slot *s) {
     return (uintptr_t)s | (weft__fences ? WEFT_GATE_FENCED : 0);
 }
 
-/* How long the kernel lets a worker run before others (0: as long as it likes), and one that computes, with or without a slot: the others come first
- * then. (With 0.1 ms for workers they were interrupted by other programs all the time.) */
-#define WEFT_SLICE_WORKER 0
+/* How long the kernel lets a worker run before others that computes, with or without a slot: the others come first then. (With 0.1 ms for workers they
+ * were interrupted by other programs all the time.) */
 #define WEFT_SLICE_COMPUTES (100 * WEFT_MS)
 
 /* Returns the slot, or NULL on a plain thread. */

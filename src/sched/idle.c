@@ -514,6 +514,7 @@ weft__slot *weft__idle(weft__worker *w) {
     weft__slot *mine = weft__here(w), *s;
     if (!mine && (s = take_given(w))) return s; /* a new worker, started with a slot */
     weft__worker *heir = NULL;
+    weft__worker_hurry(w); /* H11: mostly there is nothing to be done; and not under the lock */
     weft__lock_take(&idle.lock);
     if (mine && w->inbox) { /* I6 */
         weft__lock_leave(&idle.lock);

@@ -113,6 +113,15 @@ int64_t weft__watch_until(void);
 /* Work has come, and every slot is held: one of them by somebody who was found blocked. */
 bool weft__watch_wanted(void);
 
+/* ---- who computes (slices.c): what the watch tells the kernel ---- */
+
+/* The slot has moved since the last look. */
+void weft__slices_moved(weft__slot *s, int64_t now);
+/* It has not. `blocks`: its task says that it is in a call that blocks. */
+void weft__slices_look(weft__slot *s, weft__worker *w, int64_t now, bool blocks);
+/* Those who have no slot. */
+void weft__slices_strays(int64_t now);
+
 /* ---- pinned tasks ---- */
 
 /* The pinned task is ready: into its worker's inbox. `s`: the caller's slot or NULL. */

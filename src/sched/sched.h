@@ -176,6 +176,12 @@ struct weft__slot {
     _Atomic int watch_tid;       /* the owner's thread then, 0: nobody's, */
     _Atomic int64_t watch_cpu;   /* the CPU time that it had used, */
     _Atomic int64_t watch_at;    /* and when that was */
+    /* The same of one that may compute for long (slices.c): */
+    _Atomic int64_t slices_next;  /* when it is to be looked at, */
+    _Atomic int64_t slices_every; /* how long after the last time that is, */
+    _Atomic int64_t slices_at;    /* when it was, 0: it was not since it moved, */
+    _Atomic int64_t slices_cpu;   /* its CPU time then, */
+    _Atomic int64_t slices_waits; /* and how often it had waited; -1: it did */
     /* Handing the slot on (handoff.c, idle.c). */
     _Atomic(weft__worker *) owner; /* a hint: the gate decides */
     weft__slot *idle_next;         /* under the idle lock */
@@ -221,8 +227,11 @@ struct weft__worker {
     weft__task *serves;        /* own_thread: which; NULL: none; its own; while nobody runs there, under bind.c's lock */
     _Atomic bool leaving;      /* attached: it is to be released; any thread. own_thread: there are too many; its own */
     _Atomic bool stray;        /* it lost its slot computing; whoever takes the slot, then its own */
-    _Atomic bool yields_cpu;   /* it computes, and the kernel knows (H11); the requester, then whoever ends it */
-    int cpu;                   /* that it is bound to, + 1; 0: none */
+    _Atomic uint64_t
+        yields_cpu; /* it computes, and the kernel knows (H11): its thread, and what slices that had (the low half, ns); 0: no. The
+                                    requester, then whoever ends it */
+    uint64_t yielded_cpu; /* the last one; under the requester lock */
+    int cpu;              /* that it is bound to, + 1; 0: none */
     /* idle.c */
     _Atomic uintptr_t given; /* a slot, |1: and the place of the searcher; under the idle lock; taken by the worker */
     _Atomic uint32_t wake;   /* futex */

@@ -22,12 +22,7 @@
  * A worker that lost its slot computing is a stray until its task comes back: it goes on beside the others, on the CPUs that they need too. So
  * strays are bounded: they come more slowly the more there are, to about one for each slot in a slice, and further computing tasks wait their
  * turn. (256 threads that compute kept a sleeper waiting for 83 ms at p99.) Blocked ones cost a thread and no CPU, and are bounded by max_threads
- * only. The kernel is told to let run in long slices whoever has computed for a slice, stray or not (H11 in handoff.h), which makes a woken worker run
- * before it. One that keeps its slot because nobody needs it shares the CPUs just the same: a server beside two such tasks, of which one had lost its
- * slot, waited for the kernel's next tick (1 ms) for one request in a hundred whenever its worker shared a CPU with the other. It ends at the task's next
- * call, or when its thread is found blocked after all: who waits for something is to be woken as soon as anybody. (Strays are looked at for that every
- * 100 ms, while the watch is awake for others. One that has blocked is not told of again until it has called the runtime: nothing in its gate would order
- * that with its coming back.)
+ * only. The kernel is told to let run others before them (slices.c).
  *
  * How often. While some slot is held the sentry naps, first for 50 us, then for twice the last nap, up to 4 ms; up to a tenth of the slice
  * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second in which every slot
@@ -41,8 +36,8 @@
  *    (after a second of calm 10 ms if it blocks, 16 ms if it computes), and then URGENT (timers, high tasks) or a slice (10 ms) times one more than the strays to a
  *    slot. Afterwards it has no slot, and delays nobody but by what follows.
  *  - CPU time: with s strays on c CPUs a worker gets its turn from the kernel behind a stray's slice at the worst, and a share of
- *    c / (s + c) of the CPUs at least. In its first slice, and where the kernel does not know of slices (Linux before 6.12), a task that computes makes
- *    others on its CPU wait for a tick now and then.
+ *    c / (s + c) of the CPUs at least. In its first 20 ms, and where the kernel does not know of slices (Linux before 6.12), a task that computes with
+ *    its slot makes others on its CPU wait for a tick now and then.
  *  - everything, if max_threads workers are away: then nobody is left to take a slot, or to watch.
  *  - weft_stop, for ever: nobody can end it. weft_stop says so with WEFT_ETIMEDOUT.
  *  - a task that the kernel preempts inside the runtime keeps its slot until it runs again. So does a worker that reads for another (D6 in io/desc.h) from
@@ -63,7 +58,6 @@
 #define NAP_MOST (4 * WEFT_MS)
 #define NAP_CALM (8 * WEFT_MS)
 #define CALM WEFT_SECOND
-#define STRAYS_EVERY (100 * WEFT_MS)
 enum {
     GROWTH = 2, /* from nap to nap */
     GROWTH_CALM = 4,
@@ -85,7 +79,6 @@ static struct {
     _Atomic bool stuck; /* at the last look every slot was held, and one of them stuck */
     _Atomic int64_t until;
     _Atomic int64_t uneasy; /* when a slot had not moved since the look before, or its owner used little of the time */
-    _Atomic int64_t strays; /* when strays were looked at */
 } last = {.until = INT64_MAX};
 
 void weft__watch_open(void) {
@@ -205,18 +198,6 @@ static bool worked(weft__slot *s, weft__worker *w, const look *l) {
     return cpu >= 0 && (before != tid || 4 * used >= 3 * time);
 }
 
-/* One whose slot nobody needs is looked at only after a slice. */
-static int find_stuck(weft__slot *s, weft__worker *w, const look *l) {
-    bool long_ago = l->now >= slice_end(s);
-    if (!l->full && !long_ago) return WEFT_FOUND_MOVING;
-    bool blocked = weft__thread_blocked(weft__load(&w->tid, relaxed));
-    if (blocked)
-        weft__worker_hurry(w);
-    else if (long_ago && !weft__load(&w->yields_cpu, relaxed)) /* a hint */
-        weft__worker_yield_cpu(s, w);
-    return blocked ? WEFT_FOUND_BLOCKED : WEFT_FOUND_COMPUTING;
-}
-
 static int find(weft__slot *s, const look *l) {
     weft__worker *w = weft__load(&s->owner, acquire); /* H6: a hint; workers stay until the runtime ends */
     if (!w) {
@@ -226,19 +207,14 @@ static int find(weft__slot *s, const look *l) {
     bool stuck = !moved(s, l);
     if (weft__rt.slots <= CALM_SLOTS && (!worked(s, w, l) || stuck)) weft__store(&last.uneasy, l->now, relaxed);
     call_back(s, w, l);
-    if (weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
-    int found = says_so(w) ? WEFT_FOUND_BLOCKED : stuck ? find_stuck(s, w, l) : WEFT_FOUND_MOVING;
-    return l->full ? found : WEFT_FOUND_MOVING;
-}
-
-/* A stray that blocks, and computes no more, is found seldom: it holds up nobody. */
-static void look_at_strays(const look *l) {
-    weft__worker *w[WEFT_TAKE_MAX];
-    if (!weft__load(&weft__rt.strays, relaxed) || l->now - weft__load(&last.strays, relaxed) < STRAYS_EVERY) return;
-    weft__store(&last.strays, l->now, relaxed);
-    int n = weft__workers_computing(w, WEFT_TAKE_MAX);
-    for (int i = 0; i < n; i++)
-        if (weft__thread_blocked(weft__load(&w[i]->tid, relaxed))) weft__worker_hurry(w[i]);
+    if (stuck)
+        weft__slices_look(s, w, l->now, says_so(w));
+    else
+        weft__slices_moved(s, l->now);
+    if (!l->full || weft__load(&w->in_rt, relaxed)) return WEFT_FOUND_MOVING;
+    if (says_so(w)) return WEFT_FOUND_BLOCKED;
+    if (!stuck) return WEFT_FOUND_MOVING;
+    return weft__thread_blocked(weft__load(&w->tid, relaxed)) ? WEFT_FOUND_BLOCKED : WEFT_FOUND_COMPUTING;
 }
 
 /* Those of one kind that are needed, up to as many as there is need for. */
@@ -264,7 +240,7 @@ bool weft__watch(void) {
         due += found != WEFT_FOUND_MOVING && timer_due(s, &l);
     }
     weft__store(&last.stuck, stuck, relaxed);
-    look_at_strays(&l);
+    weft__slices_strays(l.now);
     if (!stuck) return calm && !is_calm(l.now);
     int need = l.waiting > (due > 0) ? l.waiting : (due > 0); /* one slot runs the timers of all */
     if (need > WEFT_TAKE_MAX) need = WEFT_TAKE_MAX;

@@ -65,6 +65,7 @@ static const setting settings[] = {
     {"WEFT_NO_EPOLL_PWAIT2", NULL, .kind = WORD, .means = "0 or 1"},
     {"WEFT_NO_NOWAIT", NULL, .kind = WORD, .means = "0 or 1"},
     {"WEFT_NO_IO_URING", NULL, .kind = WORD, .means = "0 or 1"},
+    {"WEFT_NO_SCHED_SETATTR", NULL, .kind = WORD, .means = "0 or 1"},
 };
 
 /* ---- text to numbers ---- */

@@ -108,6 +108,8 @@ TEST(config, every_variable_takes_its_right_values) {
         {"WEFT_NO_MEMBARRIER", "1"},
         {"WEFT_NO_EVENTFD", "1"},
         {"WEFT_NO_IO_URING", "1"},
+        {"WEFT_NO_IO_URING", "0"},
+        {"WEFT_NO_SCHED_SETATTR", "1"},
         {"WEFT_NO_EPOLL_PWAIT2", "1"},
         {"WEFT_NO_NOWAIT", "1"},
         {"WEFT_STACK_GUARDS", "protect"},

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include "api/common.h"
+#include "dear.h"
 #include "departs.h"
 #include "io/depart.h"
 
@@ -183,6 +184,13 @@ TEST(depart, where_it_does_not_pay_everybody_sends_alone) {
 }
 TEST(depart, where_it_pays_they_go_together) {
     depart_for(INT64_MIN);
+    CHECK_EQ(run_on(1, together_by_a_ring, as_arg(5)), 0);
+}
+
+TEST(depart, where_system_calls_are_dear_they_go_together) {
+    depart_for(weft__depart_gain);
+    test_skip_under("what a system call takes is the tool's", "what a system call takes is the emulator's");
+    if (!make_calls_dear()) test_skip("no filter is to be had here");
     CHECK_EQ(run_on(1, together_by_a_ring, as_arg(5)), 0);
 }
 

@@ -4,7 +4,9 @@
 #include "api/common.h"
 #include "slices.h"
 
-enum { COMPUTES = 100 * 1000 * 1000 }; /* ns */
+#include <weft/debug.h>
+
+enum { COMPUTES = 100 * 1000 * 1000, OWN = 500 * 1000 }; /* ns */
 
 static atomic_int tid, go_on, at_end;
 static int64_t usual, later;
@@ -27,6 +29,14 @@ static int compute(void *arg) {
     weft_yield();
     later = slice_of(mine); /* of the thread that computed, wherever we are now */
     atomic_store(&at_end, 1);
+    return 0;
+}
+
+static atomic_int stop_computing;
+static int compute_for_now(void *arg) {
+    (void)arg;
+    atomic_store(&tid, (int)syscall(SYS_gettid));
+    while (!atomic_load_explicit(&stop_computing, memory_order_relaxed)) __asm__ volatile("");
     return 0;
 }
 
@@ -112,6 +122,77 @@ static int end_beside(void *arg) {
 TEST(slices, nothing_of_it_is_left_when_the_task_has_ended) {
     prepare();
     CHECK_EQ(weft_run(end_beside, NULL, &(weft_config){.workers = 2}), 0);
+}
+
+/* It works, and sleeps a moment, again and again, without a call: some library's event loop. Until the watch has looked often enough at somebody who computes
+ * beside it. */
+static int work_now_and_then(void *arg) {
+    (void)arg;
+    atomic_store(&at_end, (int)syscall(SYS_gettid));
+    while (!atomic_load(&go_on)) {
+        for (volatile int i = 0; i < 20000; i++) {
+        }
+        usleep(100);
+    }
+    return 0;
+}
+
+static int now_and_then_beside(void *arg) {
+    weft_scope s;
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, work_now_and_then, NULL), 0);
+    for (int i = 0; i < 5; i++) {
+        atomic_store(&tid, 0);
+        atomic_store(&stop_computing, 0);
+        CHECK_EQ(weft_spawn(&s, compute_for_now, NULL), 0);
+        wait_for_slice(COMPUTES);
+        CHECK_EQ(slice_of(atomic_load(&at_end)), usual);
+        atomic_store(&stop_computing, 1);
+    }
+    atomic_store(&go_on, 1);
+    return weft_scope_end(&s);
+}
+
+TEST(slices, who_works_now_and_then_does_not_compute) {
+    prepare();
+    CHECK_EQ(weft_run(now_and_then_beside, NULL, &(weft_config){.workers = 8}), 0);
+}
+
+/* Its own, which it has set itself. */
+static int compute_with_its_own(void *arg) {
+    slice_set(OWN);
+    CHECK_EQ(compute(arg), 0);
+    slice_set(0);
+    return 0;
+}
+
+TEST(slices, what_a_thread_had_before_it_gets_back) {
+    weft_fn *fn = compute_with_its_own;
+    prepare();
+    CHECK_EQ(weft_run(beside, &fn, &(weft_config){.workers = 2}), 0);
+    CHECK_EQ(later, OWN);
+}
+
+static int compute_unknown(void *arg) {
+    weft_scope s;
+    weft_stats st = {0};
+    (void)arg;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn(&s, compute, NULL), 0);
+    while (!st.strays) { /* then the kernel would have been told */
+        CHECK_EQ(weft_sleep_for(WEFT_MS), 0);
+        weft_stats_get(&st);
+    }
+    CHECK_EQ(slice_of(atomic_load(&tid)), usual);
+    atomic_store(&go_on, 1);
+    return weft_scope_end(&s);
+}
+
+TEST(slices, nobody_is_told_of_if_that_is_not_wanted) {
+    prepare();
+    setenv("WEFT_NO_SCHED_SETATTR", "1", 1);
+    CHECK_EQ(weft_run(compute_unknown, NULL, &(weft_config){.workers = 1}), 0);
 }
 
 /* What the task starts meanwhile does not compute. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "slices.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define TSAN 1
@@ -150,6 +151,53 @@ TEST(os_memory, a_forked_child_guards_its_own_memory) {
 }
 
 /* ---- threads and sleeping ---- */
+
+static void *tell_tid(void *tid) {
+    *(int *)tid = weft__thread_id();
+    return NULL;
+}
+
+TEST(os, a_thread_that_has_ended_does_not_end_slices_for_others) {
+    pthread_t t;
+    int tid;
+    if (!slices_are_known()) test_skip("the kernel does not say how long a thread may run at a time");
+    int64_t mine = slice_of(0);
+    CHECK_EQ(weft__thread_start(&t, tell_tid, &tid, NULL), 0);
+    CHECK_EQ(pthread_join(t, NULL), 0);
+    while (slice_of(tid) >= 0) sched_yield(); /* it is about to be gone */
+    errno = 77;
+    CHECK_EQ(weft__thread_slice(tid, WEFT_MS), -1);
+    weft__thread_slice_back(tid, WEFT_MS);
+    CHECK_EQ(weft__thread_slice(weft__thread_id(), 2 * WEFT_MS), mine);
+    CHECK_EQ(slice_of(0), 2 * WEFT_MS);
+    weft__thread_slice_back(weft__thread_id(), mine);
+    CHECK_EQ(slice_of(0), mine);
+    CHECK_EQ(errno, 77);
+}
+
+static _Atomic int reader_tid;
+static void *wait_in_read(void *end) {
+    char c;
+    weft__store(&reader_tid, weft__thread_id(), relaxed);
+    CHECK_EQ(read(*(int *)end, &c, 1), 1);
+    return NULL;
+}
+
+TEST(os, how_often_a_thread_has_waited_is_told_while_it_does_not) {
+    pthread_t t;
+    int ends[2];
+    int64_t before = weft__thread_waits(weft__thread_id());
+    if (before < 0) test_skip("how often a thread has waited is not told here");
+    CHECK_EQ(pipe(ends), 0);
+    usleep(1000);
+    CHECK_GT(weft__thread_waits(weft__thread_id()), before);
+    CHECK_EQ(weft__thread_start(&t, wait_in_read, ends, NULL), 0);
+    while (!weft__load(&reader_tid, relaxed) || weft__thread_waits(weft__load(&reader_tid, relaxed)) >= 0) sched_yield();
+    CHECK_EQ(write(ends[1], "x", 1), 1);
+    CHECK_EQ(pthread_join(t, NULL), 0);
+    CHECK_EQ(weft__thread_waits(-1), -1);
+    for (int i = 0; i < 2; i++) close(ends[i]);
+}
 
 static void *tell_name(void *arg) {
     CHECK_EQ(pthread_getname_np(pthread_self(), arg, 16), 0);

@@ -9,6 +9,7 @@
 
 #include "os/os.h"
 #include "os/uring.h"
+#include "dear.h"
 #include "test.h"
 
 enum { SENDS = WEFT_URING_SENDS };
@@ -56,6 +57,16 @@ TEST(uring, tells_what_it_gains) {
     }
     printf("an entry takes %lld ns less than a system call\n", (long long)ns);
     close_pairs();
+    weft__uring_close(&ring);
+}
+TEST(uring, gains_more_where_system_calls_are_dear) {
+    int64_t before, after;
+    open_ring();
+    CHECK_EQ(weft__uring_gain(&ring, &before), 0);
+    if (!make_calls_dear()) test_skip("no filter is to be had here");
+    CHECK_EQ(weft__uring_gain(&ring, &after), 0);
+    printf("%lld ns, with a filter %lld\n", (long long)before, (long long)after);
+    CHECK_GT(after, before + 100);
     weft__uring_close(&ring);
 }
 TEST(uring, what_it_gains_is_not_told_if_it_fails) {
