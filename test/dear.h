@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Makes system calls dear: a filter (seccomp(2)) goes through a thousand instructions for each, and lets all pass. For the calling thread and those that it
+/* Makes system calls dear: a filter (seccomp(2)) goes through two thousand instructions for each, and lets all pass. For the calling thread and those that it
  * starts, for good: tests have a process each, or fork. */
 #ifndef WEFT_TEST_DEAR_H
 #define WEFT_TEST_DEAR_H

@@ -27,7 +27,10 @@ static inline int64_t slice_of(int tid) {
 
 /* Of the calling thread; 0: whatever the kernel thinks. */
 static inline bool slice_set(int64_t ns) {
-    slice_attributes a = {.size = sizeof a, .policy = SCHED_OTHER, .runtime = (uint64_t)ns};
+    slice_attributes a = {.size = sizeof a};
+    if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) != 0) return false;
+    a.size = sizeof a;
+    a.runtime = (uint64_t)ns;
     return syscall(SYS_sched_setattr, 0, &a, 0) == 0;
 }
 

@@ -95,8 +95,10 @@ int64_t weft__thread_waits(int tid);
 /* The kernel is to let the thread run for so long before others of the same priority (Linux 6.12, from 0.1 to 100 ms); what it starts does not inherit that.
  * Needs no rights. What it was before; -1: it could not be done, or is not to be. */
 int64_t weft__thread_slice(int tid, int64_t ns);
-/* As it was before. */
-void weft__thread_slice_back(int tid, int64_t before);
+/* As it was before, if it is still so. */
+void weft__thread_slice_back(int tid, int64_t ns, int64_t before);
+/* A runtime begins: whether any of that is wanted (WEFT_NO_SCHED_SETATTR). */
+void weft__thread_slices_open(void);
 
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int weft__cpu_count(void);

@@ -30,7 +30,9 @@ int64_t weft__thread_waits(int tid) {
     int64_t n = weft__read_file(path, status, sizeof status);
     const char *state = n > 0 ? strstr(status, "\nState:\t") : NULL, *count = n > 0 ? strstr(status, waits) : NULL;
     if (!state || !count || state[8] == 'S' || state[8] == 'D') return -1;
-    return strtoll(count + sizeof waits - 1, NULL, 10);
+    char *end;
+    int64_t times = strtoll(count + sizeof waits - 1, &end, 10);
+    return *end == '\n' ? times : -1; /* else the rest did not fit */
 }
 
 int64_t weft__thread_time(int tid) {
@@ -50,7 +52,6 @@ typedef struct {
 } attributes;
 enum { RESET_ON_FORK = 1 };
 
-/* Since Linux 6.12; before that slices of ordinary threads are 0, and setting them changes nothing. */
 static bool attributes_of(int tid, attributes *a) {
     *a = (attributes){.size = sizeof *a};
     errno = weft__fault_errno;
@@ -59,35 +60,41 @@ static bool attributes_of(int tid, attributes *a) {
     return ok;
 }
 
+static _Atomic bool refused; /* orders nothing */
+
+void weft__thread_slices_open(void) {
+    weft__store(&refused, weft__env_on("WEFT_NO_SCHED_SETATTR"), relaxed);
+}
+
 /* Ordinary threads only. Those of negative nice too are left alone: what must be said for the slice not to be inherited would take that
- * from their children, and it cannot be taken back. */
-int64_t weft__thread_slice(int tid, int64_t ns) {
-    static _Atomic bool refused; /* orders nothing */
+ * from their children, and it cannot be taken back. Before Linux 6.12 a slice is 0, and setting it changes nothing. */
+static int64_t set_slice(int tid, int64_t ns) {
     attributes a;
+    if (!attributes_of(tid, &a)) return -1;
+    if (a.policy != SCHED_OTHER || a.nice < 0) return errno = ESRCH, -1;
+    int64_t before = (int64_t)a.runtime;
+    if (!before) return errno = ENOSYS, -1;
+    a.flags |= RESET_ON_FORK;
+    a.runtime = (uint64_t)ns;
+    return syscall(SYS_sched_setattr, tid, &a, 0) == 0 ? before : -1;
+}
+
+int64_t weft__thread_slice(int tid, int64_t ns) {
     int kept = errno;
-    int64_t before = -1;
     if (!tid || weft__load(&refused, relaxed)) return -1; /* 0: nobody's, and to the kernel our own */
-    if (weft__env_on("WEFT_NO_SCHED_SETATTR") || !attributes_of(tid, &a)) {
-        if (errno != ESRCH)
-            weft__store(&refused, true, relaxed); /* told so, a filter, an old kernel; not a thread that has ended */
-    } else if (a.policy == SCHED_OTHER && a.nice >= 0) {
-        before = (int64_t)a.runtime;
-        a.flags |= RESET_ON_FORK;
-        a.runtime = (uint64_t)ns;
-        bool ok = syscall(SYS_sched_setattr, tid, &a, 0) == 0;
-        if (!ok && errno != ESRCH) weft__store(&refused, true, relaxed);
-        if (!ok) before = -1;
-    }
+    int64_t before = set_slice(tid, ns);
+    if (before < 0 && errno != ESRCH)
+        weft__store(&refused, true, relaxed); /* a filter, an old kernel; not a thread that has ended */
     errno = kept;
     return before;
 }
 
-/* Whatever its nice value has become since then. */
-void weft__thread_slice_back(int tid, int64_t before) {
+/* Whatever its nice value has become since then. Policies without slices mean something else by that. */
+void weft__thread_slice_back(int tid, int64_t ns, int64_t before) {
     attributes a;
     int kept = errno;
     bool fair = attributes_of(tid, &a) && (a.policy == SCHED_OTHER || a.policy == SCHED_BATCH || a.policy == SCHED_IDLE);
-    if (fair) { /* the others have none, and mean something else by it */
+    if (fair && a.runtime == (uint64_t)ns) {
         a.runtime = (uint64_t)before;
         (void)syscall(SYS_sched_setattr, tid, &a, 0);
     }

@@ -32,15 +32,16 @@ static void yield_cpu(weft__worker *w) {
 void weft__worker_hurry(weft__worker *w) {
     if (likely(!weft__load(&w->yields_cpu, relaxed))) return; /* the exchange decides */
     uint64_t who = weft__xchg(&w->yields_cpu, 0, acq_rel);
-    if (who) weft__thread_slice_back((int)(who >> 32), (uint32_t)who);
+    if (who) weft__thread_slice_back((int)(who >> 32), WEFT_SLICE_COMPUTES, (uint32_t)who);
 }
 
 void weft__worker_yield_cpu(weft__slot *s, weft__worker *w) {
     weft__lock_take(&requester);
     uintptr_t gate = weft__load(&w->gate, relaxed); /* the CAS decides */
     if (weft__gate_slot(gate) == s) yield_cpu(w);
+    bool told = weft__load(&w->yields_cpu, relaxed); /* the kernel may not listen */
     /* Written even where it is requested already: whoever changes the gate next has seen this, and so `yields_cpu` (H11). */
-    while (weft__gate_slot(gate) == s && !weft__cas(&w->gate, &gate, gate | WEFT_GATE_REQUESTED, acq_rel)) {
+    while (told && weft__gate_slot(gate) == s && !weft__cas(&w->gate, &gate, gate | WEFT_GATE_REQUESTED, acq_rel)) {
     }
     if (weft__gate_slot(gate) != s) weft__worker_hurry(w); /* it has given its slot up meanwhile, and may be asleep */
     weft__lock_leave(&requester);

@@ -51,7 +51,7 @@ WEFT_INLINE uintptr_t weft__gate_open(weft__slot *s) {
 
 /* How long the kernel lets a worker run before others that computes, with or without a slot: the others come first then. (With 0.1 ms for workers they
  * were interrupted by other programs all the time.) */
-#define WEFT_SLICE_COMPUTES (100 * WEFT_MS)
+#define WEFT_SLICE_COMPUTES (100 * WEFT_MS - 1) /* nobody else has just that */
 
 /* Returns the slot, or NULL on a plain thread. */
 WEFT_COLD weft__slot *weft__enter_slow(void);

@@ -148,8 +148,8 @@ void weft__worker_kick(weft__worker *w);
 /* All workers leave their loops, and their threads end. No task is left. */
 void weft__workers_stop(void);
 int weft__workers_count(void);
-/* Those whom the kernel was told of (H11), up to `most`: how many. They may have come back meanwhile; their memory stays until the runtime ends. */
-int weft__workers_computing(weft__worker **out, int most);
+/* Strays of whom the kernel was told (H11), up to `most`: how many. They may have come back meanwhile; their memory stays until the runtime ends. */
+int weft__workers_stray(weft__worker **out, int most);
 /* Whose thread the task is on, with or without a slot; NULL: nobody's. A hint. */
 weft__worker *weft__worker_running(weft__task *t);
 /* In the child of a fork: there are none. */

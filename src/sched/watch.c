@@ -83,6 +83,7 @@ static struct {
 
 void weft__watch_open(void) {
     weft__store(&last.uneasy, weft__os_now(), relaxed); /* nobody watches yet */
+    weft__thread_slices_open();
 }
 
 static int queued(weft__inject *q) {

@@ -237,11 +237,11 @@ weft__worker *weft__worker_running(weft__task *t) {
     return w;
 }
 
-int weft__workers_computing(weft__worker **out, int most) {
+int weft__workers_stray(weft__worker **out, int most) {
     int n = 0;
     weft__lock_take(&workers.lock);
     for (weft__worker *w = workers.all; w && n < most; w = w->all_next)
-        if (weft__load(&w->yields_cpu, relaxed)) out[n++] = w; /* a hint */
+        if (weft__load(&w->stray, relaxed) && weft__load(&w->yields_cpu, relaxed)) out[n++] = w; /* hints */
     weft__lock_leave(&workers.lock);
     return n;
 }

@@ -2,17 +2,19 @@
 /* Who computes lets others have the CPU first: the kernel is told so (H11 in src/sched/handoff.h), until the task calls the runtime again. Nothing
  * here looks at a clock: where the kernel is not told, or not told again, these wait for ever. */
 #include "api/common.h"
+#include "sched/handoff.h"
 #include "slices.h"
 
 #include <weft/debug.h>
 
-enum { COMPUTES = 100 * 1000 * 1000, OWN = 500 * 1000 }; /* ns */
+enum { COMPUTES = WEFT_SLICE_COMPUTES, OWN = 500 * 1000 }; /* ns */
 
 static atomic_int tid, go_on, at_end;
 static int64_t usual, later;
 
 static void prepare(void) {
     if (!slices_are_known()) test_skip("the kernel does not say how long a thread may run at a time");
+    if (weft__thread_waits(weft__thread_id()) < 0) test_skip("the kernel does not say how often a thread has waited");
     atomic_store(&tid, 0);
     atomic_store(&go_on, 0);
     atomic_store(&at_end, 0);

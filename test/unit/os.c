@@ -167,10 +167,12 @@ TEST(os, a_thread_that_has_ended_does_not_end_slices_for_others) {
     while (slice_of(tid) >= 0) sched_yield(); /* it is about to be gone */
     errno = 77;
     CHECK_EQ(weft__thread_slice(tid, WEFT_MS), -1);
-    weft__thread_slice_back(tid, WEFT_MS);
+    weft__thread_slice_back(tid, WEFT_MS, mine);
     CHECK_EQ(weft__thread_slice(weft__thread_id(), 2 * WEFT_MS), mine);
     CHECK_EQ(slice_of(0), 2 * WEFT_MS);
-    weft__thread_slice_back(weft__thread_id(), mine);
+    weft__thread_slice_back(weft__thread_id(), WEFT_MS, 3 * WEFT_MS); /* that is not what it has */
+    CHECK_EQ(slice_of(0), 2 * WEFT_MS);
+    weft__thread_slice_back(weft__thread_id(), 2 * WEFT_MS, mine);
     CHECK_EQ(slice_of(0), mine);
     CHECK_EQ(errno, 77);
 }
