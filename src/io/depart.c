@@ -17,7 +17,7 @@ enum {
     PAGE = 4096, /* or more */
 };
 #define NEAR (100 * WEFT_MS)
-int64_t weft__depart_late = 200 * WEFT_US, weft__depart_gain = 80;
+int64_t weft__depart_late = 200 * WEFT_US, weft__depart_gain = 60;
 
 typedef struct {
     weft__send send;
