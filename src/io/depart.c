@@ -44,9 +44,10 @@ typedef struct {
 } platform;
 
 static platform platforms[WEFT_SLOTS_MAX];
-static _Atomic bool used;        /* any of them */
-static _Atomic bool refused;     /* there is no ring to be had; a hint */
-static _Atomic int64_t measured; /* ns: what a ring gains; 0: nobody has asked */
+static _Atomic bool used;                                /* any of them */
+static _Atomic bool refused;                             /* there is no ring to be had; a hint */
+static _Atomic int64_t measured;                         /* ns: what a ring gains; 0: nobody has asked */
+static enum { WHERE_IT_PAYS, ANYWHERE, NOWHERE } wanted; /* set while no runtime runs */
 static _Atomic uint64_t departed;
 
 /* ---- sending ---- */
@@ -67,10 +68,8 @@ static int judge_ring(weft__uring *r) {
 
 static int open_ring(platform *p) {
     if (likely(weft__uring_is_open(&p->ring))) return 0;
-    const char *without = weft__env("WEFT_NO_IO_URING");
-    if (without && strcmp(without, "1") == 0) return -ENOSYS;
-    int err = weft__uring_open(&p->ring);
-    if (!err && !without) err = judge_ring(&p->ring);
+    int err = wanted == NOWHERE ? -ENOSYS : weft__uring_open(&p->ring);
+    if (!err && wanted == WHERE_IT_PAYS) err = judge_ring(&p->ring);
     if (err && weft__uring_is_open(&p->ring)) weft__uring_close(&p->ring);
     return err;
 }
@@ -215,7 +214,12 @@ WEFT_HOT ssize_t weft__depart(int fd, const void *buf, size_t n, weft_deadline d
     return weft__sock_send(fd, buf, n, 0);
 }
 
-/* ---- the end ---- */
+/* ---- beginning and end ---- */
+
+void weft__departs_open(void) {
+    const char *without = weft__env("WEFT_NO_IO_URING");
+    wanted = !without ? WHERE_IT_PAYS : strcmp(without, "1") == 0 ? NOWHERE : ANYWHERE;
+}
 
 uint64_t weft__departs_count(void) {
     return weft__load(&departed, relaxed); /* a counter */

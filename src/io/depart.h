@@ -48,7 +48,8 @@ extern int64_t weft__depart_late;
 extern int64_t weft__depart_gain;
 /* How many were sent together with others. */
 uint64_t weft__departs_count(void);
-/* The runtime has ended. */
+/* A runtime begins; it has ended. */
+void weft__departs_open(void);
 void weft__departs_close(void);
 /* In the child of a fork: at once, before it may have other descriptors of the same numbers; and when it uses the library. */
 void weft__departs_in_child(void);

@@ -13,8 +13,8 @@
  * anybody. Who computes is looked at every 100 ms; if it has slept it computes no more. So are strays, for whether they sleep, while the watch is awake
  * for others; one that did is not told of again until it has called the runtime, since nothing in its gate would order that with its coming back.
  *
- * What it costs. A look asks for the thread's CPU time (0.4 us), and for the rest (some 10 us) only if that has moved by a sixteenth of the time, or if it is
- * the first one.
+ * What it costs. A look asks for the thread's CPU time (0.4 us), and for the rest (some 10 us) only if that has moved by a sixteenth of the time, if the
+ * thread computed, or if it is the first one.
  *
  * Rejected: asking the kernel at each look of the watch whether the thread sleeps (250 tasks in blocking calls took 23 % of a CPU); our own slice
  * instead of 10 ms (it may be a microsecond, or a year); short slices for workers (handoff.h); nice values (cannot be taken back). */
@@ -36,18 +36,19 @@ void weft__slices_moved(weft__slot *s, int64_t now) {
     weft__store(&s->slices_at, 0, relaxed);
 }
 
-/* It has used the CPU since the last look, and not slept; who has computed may also be kept from the CPU. There has to have been a look, some time ago: two
- * sentries may be at it. */
+/* It has used the CPU since the last look, and not slept; who has computed may also be kept from the CPU. There has to have been a look before. */
 static bool computes(weft__slot *s, int tid, bool did) {
     int64_t now = weft__os_now(), at = weft__load(&s->slices_at, relaxed), before = weft__load(&s->slices_waits, relaxed);
-    int64_t cpu = weft__thread_time(tid), used = cpu - weft__load(&s->slices_cpu, relaxed);
+    if (at && now - at < OFTEN / 2) return did; /* another sentry's */
+    int64_t every = weft__load(&s->slices_every, relaxed), cpu = weft__thread_time(tid),
+            used = cpu - weft__load(&s->slices_cpu, relaxed);
     bool idle = cpu < 0 || (at && !did && used * USED < now - at);
     int64_t waits = idle ? -1 : weft__thread_waits(tid);
     weft__store(&s->slices_at, now, relaxed);
     weft__store(&s->slices_cpu, cpu, relaxed);
     weft__store(&s->slices_waits, waits, relaxed);
-    weft__store(&s->slices_every, idle && at ? 2 * weft__load(&s->slices_every, relaxed) : OFTEN, relaxed);
-    return at && now - at >= OFTEN / 2 && waits >= 0 && waits == before;
+    weft__store(&s->slices_every, !idle || !at ? OFTEN : every < SELDOM / 2 ? 2 * every : SELDOM, relaxed);
+    return at && waits >= 0 && waits == before;
 }
 
 void weft__slices_look(weft__slot *s, weft__worker *w, int64_t now, bool blocks) {
@@ -58,7 +59,7 @@ void weft__slices_look(weft__slot *s, weft__worker *w, int64_t now, bool blocks)
     } else if (now >= weft__load(&s->slices_next, relaxed)) {
         bool is = computes(s, weft__load(&w->tid, relaxed), was);
         int64_t every = weft__load(&s->slices_every, relaxed);
-        weft__store(&s->slices_next, now + (is || every > SELDOM ? SELDOM : every), relaxed);
+        weft__store(&s->slices_next, now + (is ? SELDOM : every), relaxed);
         if (was && !is) weft__worker_hurry(w);
         if (is && !was) weft__worker_yield_cpu(s, w);
     }

@@ -36,8 +36,8 @@
  *    (after a second of calm 10 ms if it blocks, 16 ms if it computes), and then URGENT (timers, high tasks) or a slice (10 ms) times one more than the strays to a
  *    slot. Afterwards it has no slot, and delays nobody but by what follows.
  *  - CPU time: with s strays on c CPUs a worker gets its turn from the kernel behind a stray's slice at the worst, and a share of
- *    c / (s + c) of the CPUs at least. In its first 20 ms, and where the kernel does not know of slices (Linux before 6.12), a task that computes with
- *    its slot makes others on its CPU wait for a tick now and then.
+ *    c / (s + c) of the CPUs at least. In its first 20 to 30 ms (120 after a long call that blocked), with less than a sixteenth of a CPU, and where the
+ *    kernel does not know of slices (Linux before 6.12), a task that computes with its slot makes others on its CPU wait for a tick now and then.
  *  - everything, if max_threads workers are away: then nobody is left to take a slot, or to watch.
  *  - weft_stop, for ever: nobody can end it. weft_stop says so with WEFT_ETIMEDOUT.
  *  - a task that the kernel preempts inside the runtime keeps its slot until it runs again. So does a worker that reads for another (D6 in io/desc.h) from

@@ -203,6 +203,7 @@ static int start(const weft_config *cfg) {
     if ((err = reserve_stacks()) < 0) goto no_worker;
     weft__idle_open();
     weft__watch_open();
+    weft__departs_open();
     weft__trim_open();
     weft__pool_open(weft__rt.block_threads_max, weft__rt.block_idle);
     weft__bind_open(weft__rt.bound_threads_max);

@@ -3,6 +3,7 @@
  * here looks at a clock: where the kernel is not told, or not told again, these wait for ever. */
 #include "api/common.h"
 #include "sched/handoff.h"
+#include "sched/idle.h"
 #include "slices.h"
 
 #include <weft/debug.h>
@@ -104,6 +105,27 @@ static void check_blocking(int workers) {
 
 TEST(slices, who_blocks_afterwards_computes_no_more) { check_blocking(2); }
 TEST(slices, nor_does_who_has_lost_its_slot_and_blocks) { check_blocking(1); }
+
+/* As the watch would, always long after the last time. */
+TEST(slices, who_sleeps_is_asked_for_more_and_more_seldom) {
+    static weft__slot s;
+    static weft__worker w;
+    int64_t now = weft__os_now(), every = 0;
+    prepare();
+    weft__store(&w.tid, weft__thread_id(), relaxed);
+    for (int i = 0; i < 200; i++) {
+        int64_t before = every;
+        weft__slices_look(&s, &w, now, false);
+        every = weft__load(&s.slices_next, relaxed) - now;
+        CHECK_GE(every, i < 2 ? 10 * WEFT_MS : before);
+        CHECK_LE(every, 100 * WEFT_MS);
+        weft__store(&s.slices_next, 0, relaxed);
+        weft__store(&s.slices_at, now - WEFT_SECOND * 1000, relaxed); /* in which it has used next to nothing */
+    }
+    CHECK_EQ(every, 100 * WEFT_MS);
+    weft__slices_moved(&s, now);
+    CHECK_EQ(weft__load(&s.slices_next, relaxed), now + 10 * WEFT_MS);
+}
 
 /* It ends without another call: its worker goes to look for work. */
 static int compute_and_end(void *arg) {
