@@ -45,10 +45,10 @@ typedef struct {
 
 static platform platforms[WEFT_SLOTS_MAX];
 static _Atomic bool used;                                /* any of them */
-static _Atomic bool refused;                             /* there is no ring to be had; a hint */
+static _Atomic bool refused;                             /* there is no ring to be had, or it does not pay; a hint */
 static _Atomic int64_t measured;                         /* ns: what a ring gains; 0: nobody has asked */
 static enum { WHERE_IT_PAYS, ANYWHERE, NOWHERE } wanted; /* set while no runtime runs */
-static _Atomic uint64_t departed;
+WEFT_ALIGNED static _Atomic uint64_t departed;           /* written by all slots; each send reads what is above */
 
 /* ---- sending ---- */
 
@@ -201,7 +201,7 @@ static ssize_t depart(weft__slot *s, platform *p, departure *d) {
 
 WEFT_HOT ssize_t weft__depart(int fd, const void *buf, size_t n, weft_deadline deadline) {
     weft__worker *w;
-    if (weft__load(&refused, relaxed)) return weft__sock_send(fd, buf, n, 0);
+    if (weft__load(&refused, relaxed)) return weft__sock_send(fd, buf, n, 0); /* a hint */
     weft__slot *s = weft__enter_as(&w);
     if (unlikely(!s)) return weft__sock_send(fd, buf, n, 0);
     platform *p = &platforms[s->index];

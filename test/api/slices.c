@@ -23,11 +23,15 @@ static void prepare(void) {
     CHECK(usual != COMPUTES);
 }
 
+static void compute_until(atomic_int *told) {
+    atomic_store(&tid, (int)syscall(SYS_gettid));
+    while (!atomic_load_explicit(told, memory_order_relaxed)) __asm__ volatile("");
+}
+
 /* Computes until it is told to go on. Its first call after that is weft_yield. */
 static int compute(void *arg) {
     (void)arg;
-    atomic_store(&tid, (int)syscall(SYS_gettid));
-    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    compute_until(&go_on);
     int mine = (int)syscall(SYS_gettid);
     weft_yield();
     later = slice_of(mine); /* of the thread that computed, wherever we are now */
@@ -38,8 +42,7 @@ static int compute(void *arg) {
 static atomic_int stop_computing;
 static int compute_for_now(void *arg) {
     (void)arg;
-    atomic_store(&tid, (int)syscall(SYS_gettid));
-    while (!atomic_load_explicit(&stop_computing, memory_order_relaxed)) __asm__ volatile("");
+    compute_until(&stop_computing);
     return 0;
 }
 
@@ -75,8 +78,7 @@ TEST(slices, also_among_more_slots_than_are_looked_at_closely) { check_computing
 static int compute_and_block(void *arg) {
     char c;
     (void)arg;
-    atomic_store(&tid, (int)syscall(SYS_gettid));
-    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    compute_until(&go_on);
     CHECK_EQ(read(at_end, &c, 1), 1);
     return 0;
 }
@@ -130,8 +132,7 @@ TEST(slices, who_sleeps_is_asked_for_more_and_more_seldom) {
 /* It ends without another call: its worker goes to look for work. */
 static int compute_and_end(void *arg) {
     (void)arg;
-    atomic_store(&tid, (int)syscall(SYS_gettid));
-    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    compute_until(&go_on);
     return 0;
 }
 
@@ -228,8 +229,7 @@ static void *ask(void *slice) {
 static int compute_and_start_a_thread(void *arg) {
     pthread_t t;
     (void)arg;
-    atomic_store(&tid, (int)syscall(SYS_gettid));
-    while (!atomic_load_explicit(&go_on, memory_order_relaxed)) __asm__ volatile("");
+    compute_until(&go_on);
     CHECK_EQ(pthread_create(&t, NULL, ask, &later), 0);
     CHECK_EQ(pthread_join(t, NULL), 0);
     return 0;

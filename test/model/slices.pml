@@ -20,6 +20,8 @@
  *   M_NOWRITE   a gate that was requested before the mark is not written again
  *   M_FLAGFIRST marked before the kernel is told               M_NOREQUEST the gate is not written at all
  *   M_NOUNDO    a taker whose commit failed leaves the mark
+ * Lines swapped, likewise:
+ *   M_HURRYFIRST  ended before the gate is reopened            M_HURRYEARLY  ended before the slot is given up
  */
 #ifndef CALLS
 #define CALLS 3
@@ -49,9 +51,14 @@ proctype worker() {
      inside = 1;
      if
      :: atomic { gate == 2 -> skip }
+#ifdef M_HURRYFIRST
+     :: gate == 3 -> hurry();
+        if :: atomic { gate == 3 -> gate = 2 } :: atomic { gate != 3 -> skip } fi;
+#else
      :: atomic { gate == 3 -> gate = 2 };
 #ifndef M_NOREOPEN
         hurry();
+#endif
 #endif
         atomic { assert(!slow || marking || ending || gate != 2) }
      :: atomic { gate == 0 -> skip };
@@ -64,9 +71,15 @@ proctype worker() {
         fi
      fi;
      if :: skip
-        :: atomic { gate = 0 };                                   /* gives it up and sleeps */
+        ::                                                        /* gives it up and sleeps */
+#ifdef M_HURRYEARLY
+           hurry();
+           atomic { gate = 0 };
+#else
+           atomic { gate = 0 };
 #ifndef M_NODISOWN
            hurry();
+#endif
 #endif
            idle_slot = 1;
            if :: atomic { idle_slot -> idle_slot = 0; gate = 2 }  /* woken */
