@@ -35,7 +35,7 @@ typedef struct weft_stats {
     uint64_t stack_trims;   /* times that a stack gave back the memory of its deep part */
     uint64_t polls;         /* times that the kernel was asked which descriptors are ready; 0: no descriptor has been used */
     uint64_t poll_events;   /* how many it told of */
-    uint64_t poll_stale;    /* of them, those of descriptors that had been closed */
+    uint64_t poll_stale;    /* of them, those of descriptors that had been closed; they may live on by dup or fork */
     uint64_t poll_landings; /* reads that whoever heard of an event made for the task that waited for it */
     uint64_t
         poll_departures; /* writes that were made together with others', by one system call; 0 without io_uring, or where that does not pay */

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors: sockets, pipes, terminals, eventfds, whatever has a number. An operation that the kernel would wait in parks the task, not its thread.
  *
- * A descriptor is looked up by its number at each call, and put into the poller at the first. One that was used here must be closed with
- * weft_fd_close, which ends the waits of others; after a plain close(2) its number means another descriptor, and weft cannot tell.
- * A duplicate (dup) is another descriptor, with waits of its own.
+ * A descriptor is looked up by its number at each call, and put into the poller at the first. Close
+ * it with weft_fd_close, which ends the waits of others. A duplicate (dup) is another descriptor,
+ * with waits of its own.
+ *
+ * Other code (a library with sockets of its own) may close it with close(2). Before a call by
+ * number waits, it asks the kernel whether the number still means the same descriptor, by one short
+ * system call. If it means another one, waits for the old one end with WEFT_ECLOSED, and the call
+ * goes on with the new one. Two things cannot be noticed:
+ *   - A wait is parked when other code closes its number. It goes on until a call comes with the
+ *     number next, until weft_fd_forget, or until its deadline.
+ *   - A descriptor comes back to its number (dup2) after a call waited there for another one. Call
+ *     weft_fd_forget before.
  *
  * Reading and writing take turns: of several tasks that read one descriptor each gets a whole read, in the order in which they came; likewise
  * those that write. The descriptor's flags are left alone: it may be shared with other processes (only weft_fd_accept and weft_fd_connect set
  * O_NONBLOCK). Regular files, and devices that no poller takes, are always ready: a read of them may wait for the disk, on its thread.
  *
- * Errors of all: -errno as the kernel gave it (-EBADF: there is no such descriptor); WEFT_ECLOSED: weft_fd_close, before or meanwhile; WEFT_EAGAIN
+ * Errors of all: -errno as the kernel gave it (-EBADF: there is no such descriptor); WEFT_ECLOSED: weft_fd_close or
+ * weft_fd_forget, before or meanwhile, or another descriptor has come to its number; WEFT_EAGAIN
  * (WEFT_POLL), WEFT_ETIMEDOUT, WEFT_ECANCELED; WEFT_ENOMEM; WEFT_ELIMIT: its number is above four million. No call raises SIGPIPE on a socket; on a pipe
  * none does on Linux 6.18 and later. A plain thread waits for its turn like a task; without a runtime it waits in the kernel, where weft_fd_close
  * reaches it some milliseconds later, or, if no runtime has known the descriptor, not at all. */
@@ -55,6 +65,13 @@ WEFT_API int weft_fd_connect(int fd, const struct sockaddr *to, socklen_t len, w
 /* Closes the descriptor and ends every wait on it with WEFT_ECLOSED. If somebody is in the middle of a call with it, the number is freed when
  * that has returned. 0, or -errno of close(2); never waits. */
 WEFT_API int weft_fd_close(int fd);
+/* Forgets the descriptor, which stays open: every wait on it ends with WEFT_ECLOSED. Returns when
+ * no call is in the middle of a system call with it. For a wait that is parked when other code
+ * closes the number; nothing else needs it. Afterwards the number may be used as before. If other
+ * code has closed it already, and the number has come to weft again, the waits of the new one end.
+ * Not for the number of a connection, listener or datagram socket (weft_conn_release). Returns 0;
+ * -EBADF: the number is negative; WEFT_ECLOSED: weft_fd_close is about to close it. */
+WEFT_API int weft_fd_forget(int fd);
 
 #ifdef __cplusplus
 }

@@ -59,7 +59,8 @@ static inline weft_case weft_on_task(weft_task *t, int *result) {
 }
 
 /* The descriptor is ready for one of `events`, WEFT_READABLE or WEFT_WRITABLE or both, as weft_fd_wait has it; nothing is read or written. The same one
- * may stand in several cases. If it is closed by weft_fd_close meanwhile, the select returns WEFT_ECLOSED. Descriptor -1, or no events: the case is
+ * may stand in several cases. If it is closed by weft_fd_close meanwhile, the select returns WEFT_ECLOSED. io.h says what happens if other code
+ * closes it. Descriptor -1, or no events: the case is
  * disabled. */
 static inline weft_case weft_on_fd(int fd, int events) {
     weft_case k;

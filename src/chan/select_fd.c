@@ -6,6 +6,7 @@
  * the locks it has only to be seen that no edge has come since. So the select goes round:
  *
  *     look at all, in a random order; the kernel is asked when the first descriptor's turn comes     a case can be done: done
+ *     check that each number means the descriptor that is known (desc.h)                             another one: from the beginning
  *     with all locks: look again; an edge since the question: from the beginning                     nothing: park
  *     woken by an edge: from the beginning, since edges are told for nothing or for another event    by anything else: done
  *
@@ -196,6 +197,9 @@ static int32_t select_one(selection *s, weft_deadline deadline) {
     for (;;) {
         int32_t r = look(s, weft__once(deadline));
         if (r != NONE) return r;
+        r = weft__once(deadline) ? 0 : weft__fd_cases_check(s->fds, s->n);
+        if (r > 0) continue;
+        if (r < 0) return r;
         r = has_poller(s) ? wait_once(s, deadline)
                           : wait_outside(s, nap, deadline); /* the look may have found the runtime gone */
         if (r != LOOK_AGAIN) return r;

@@ -26,9 +26,9 @@ static int ask(batch *b) {
     int err = b->n ? weft__desc_os_poll_all(b->p, b->n) : 0;
     for (unsigned i = 0; i < b->n && !err; i++) {
         if (!weft__fd_valid(&b->who[i]->f))
-            err = WEFT_ECLOSED; /* the answer may be about another one */
+            err = weft__fd_over(&b->who[i]->f); /* the answer may be about another one */
         else if (b->p[i].revents & POLLNVAL)
-            err = -EBADF; /* closed behind our back */
+            err = -EBADF; /* closed by other code */
         b->who[i]->ready = b->p[i].revents != 0;
     }
     b->n = 0;
@@ -42,17 +42,44 @@ static void add(batch *b, weft__fd_case *c) {
     b->who[b->n++] = c;
 }
 
-int weft__fd_cases_ask(weft__fd_case *c, size_t n, bool once) {
+/* The number is looked up again if it means another descriptor. */
+static int renew(weft__fd *f) {
+    int err = weft__fd_valid(f) ? 0 : weft__fd_over(f);
+    if (err == WEFT_FD_ANOTHER) err = weft__fd_get(f->fd, f);
+    return err ? err : weft__fd_renew(f);
+}
+
+static int ask_all(weft__fd_case *c, size_t n, bool once) {
     batch b = {.n = 0};
     int err = 0;
     for (weft__fd_case *end = c + n; c < end && !err; c++) {
         if (!c->events) continue;
         c->ready = false;
-        if ((err = weft__fd_renew(&c->f))) break;
+        if ((err = renew(&c->f))) break;
         c->seen = weft__fd_state(&c->f);
         if (!once && !(c->seen & (c->events | WEFT_READY_END))) continue; /* an edge will tell */
         add(&b, c);
         if (b.n == WEFT_FD_CASES_BATCH) err = ask(&b);
     }
     return err ? err : ask(&b);
+}
+
+int weft__fd_cases_ask(weft__fd_case *c, size_t n, bool once) {
+    int err;
+    do {
+        err = ask_all(c, n, once);
+    } while (err == WEFT_FD_ANOTHER);
+    return err;
+}
+
+int weft__fd_cases_check(weft__fd_case *c, size_t n) {
+    int err = 0, others = 0;
+    for (weft__fd_case *end = c + n; c < end && err >= 0; c++) {
+        if (!c->events) continue;
+        err = weft__fd_check(&c->f);
+        if (err != WEFT_FD_ANOTHER) continue;
+        err = weft__fd_get(c->f.fd, &c->f);
+        others = 1;
+    }
+    return err ? err : others;
 }

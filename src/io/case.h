@@ -18,6 +18,9 @@ int weft__fd_case_open(weft__fd_case *c, int fd, uintptr_t events);
 /* Which of them are ready: one system call for WEFT_FD_CASES_BATCH of them, none for those that are known not to be, unless this is the only look (`once`).
  * 0; WEFT_ECLOSED: one has been closed; -errno. Outside the runtime. */
 int weft__fd_cases_ask(weft__fd_case *c, size_t n, bool once);
+/* Checks each (desc.h), before the select parks. Returns 0: they are the same; 1: one means another
+ * descriptor, which was looked up; an error. */
+int weft__fd_cases_check(weft__fd_case *c, size_t n);
 /* poll(2) refuses more than the process may have descriptors. */
 enum { WEFT_FD_CASES_BATCH = 16 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "io/desc.h"
+#include "io/inner.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -11,9 +11,8 @@
 #include "time/clock.h"
 
 enum {
-    CHUNK = 256,        /* descriptors that get memory at once */
-    CHUNKS = 16384,     /* 4M descriptors: four times what Linux allows a process unless told otherwise */
-    OPERATION_COST = 8, /* of the slot's budget: a system call takes as long as some tens of channel operations */
+    CHUNK = 256,    /* descriptors that get memory at once */
+    CHUNKS = 16384, /* 4M descriptors: four times what Linux allows a process unless told otherwise */
     LANDINGS =
         24, /* in a row: from 32 on the kernel interrupts another CPU to take its buffers back (net.core.skb_defer_max) */
     FRAMES_BELOW = 192, /* bytes of stack between the switch and the waiter, */
@@ -64,6 +63,19 @@ static int introduce(int fd, uint32_t generation, int *kind) {
     return 1;
 }
 
+/* Makes the next operation of each side try its system call. Caller holds the lock. */
+static void count_as_ready(weft__desc *d) {
+    uint64_t edges = weft__load(&d->state, relaxed) & ~(uint64_t)15; /* a bit cleared meanwhile is set again */
+    weft__store(&d->state, edges + WEFT_STATE_EDGE + WEFT_READY_READ + WEFT_READY_WRITE, relaxed);
+}
+
+/* Notes the kind, and that the poller of the runtime of generation `g` has it; 0: none has. Caller
+ * holds the lock. */
+static void set_known(weft__desc *d, int kind, uint64_t g) {
+    weft__store(&d->kind, (uint8_t)kind, relaxed); /* published by the next line */
+    weft__store(&d->known, g, release);            /* pairs with the acquire in weft__fd_get */
+}
+
 /* The descriptor as it is known to the runtime of generation `g`; makes it so. One that no poller takes is looked at each time: nothing would tell that
  * its number has become that of a socket, which is not to be read as a file. */
 static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
@@ -73,9 +85,7 @@ static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
         bool known = weft__load(&d->known, relaxed) == g, busy = d->opening || d->closing, over = d->to_close;
         if (!known && !busy && !over) {
             d->opening = true;
-            weft__store(&d->state,
-                        (weft__load(&d->state, relaxed) & ~(uint64_t)15) + WEFT_STATE_EDGE + WEFT_READY_READ + WEFT_READY_WRITE,
-                        relaxed);
+            count_as_ready(d);
         }
         weft__lock_leave(&d->lock);
         if (known) return 0;
@@ -86,13 +96,13 @@ static int open_desc(weft__desc *d, int fd, uint64_t g, uint32_t *generation) {
     int kind, err = introduce(fd, *generation, &kind);
     weft__lock_take(&d->lock);
     d->opening = false;
-    weft__store(&d->kind, (uint8_t)(err < 0 ? 0 : kind), relaxed); /* published by the next line */
-    weft__store(&d->known, err ? 0 : g, release);                  /* pairs with the acquire in weft__fd_get */
+    bool ours = weft__load(&d->generation, relaxed) == *generation; /* else weft__fd_new came in between; under the lock */
+    if (ours) set_known(d, err < 0 ? 0 : kind, err ? 0 : g);
     weft__lock_leave(&d->lock);
-    return err < 0 ? err : 0;
+    return err < 0 ? err : ours ? 0 : WEFT_ECLOSED;
 }
 
-static int make_known(weft__desc *d, int fd, uint32_t *generation) {
+int weft__desc_make_known(weft__desc *d, int fd, uint32_t *generation) {
     bool first = !weft__load(&weft__polling, relaxed); /* a hint */
     int err = weft__poll_open();
     if (!err) err = open_desc(d, fd, weft__load(&weft__rt.generation, relaxed), generation);
@@ -101,12 +111,12 @@ static int make_known(weft__desc *d, int fd, uint32_t *generation) {
 }
 
 /* On a plain thread the runtime may end at any time, unless we are inside. */
-static WEFT_COLD int get_outside(weft__desc *d, weft__fd *out) {
+WEFT_COLD int weft__desc_get_outside(weft__desc *d, weft__fd *out) {
     int err = 0;
     (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
     weft__foreign_enter();
     if (weft__runtime_phase() == WEFT_PHASE_RUNNING) {
-        err = make_known(d, out->fd, &out->generation);
+        err = weft__desc_make_known(d, out->fd, &out->generation);
         out->d = d;
     }
     weft__foreign_leave();
@@ -119,16 +129,16 @@ int weft__fd_get(int fd, weft__fd *out) {
     if (fd / CHUNK >= CHUNKS) return WEFT_ELIMIT;
     weft__desc *d = find(fd);
     if (unlikely(!d) && !(d = make(fd))) return WEFT_ENOMEM;
-    if (weft__self() == &weft__nobody) return get_outside(d, out);
+    if (weft__self() == &weft__nobody) return weft__desc_get_outside(d, out);
     out->d = d;
     out->generation = weft__load(&d->generation, acquire); /* before `known`; pairs with end_generation */
     if (likely(weft__load(&d->known, acquire) == weft__load(&weft__rt.generation, relaxed)))
         return 0; /* pairs with open_desc */
-    return make_known(d, fd, &out->generation);
+    return weft__desc_make_known(d, fd, &out->generation);
 }
 
 bool weft__fd_find(int fd, weft__fd *out) {
-    if (weft__self() == &weft__nobody) (void)weft__runtime_phase(); /* as in get_outside */
+    if (weft__self() == &weft__nobody) (void)weft__runtime_phase(); /* as in weft__desc_get_outside */
     bool fits = fd >= 0 && fd / CHUNK < CHUNKS;
     weft__desc *d = fits ? find(fd) : NULL;
     if (!d && fits && weft__load(&weft__polling, relaxed))
@@ -144,9 +154,8 @@ int weft__fd_kind_outside(const weft__fd *f) {
 
 int weft__fd_nonblock(const weft__fd *f) {
     if (weft__fd_kind(f) & WEFT_DESC_NONBLOCK) return 0;
-    int err = weft__fd_hold(f); /* the number, and the note, might be the next one's */
-    if (err) return err;
-    err = weft__desc_os_nonblock(f->fd);
+    if (weft__fd_hold(f)) return weft__fd_over(f); /* the number, and the note, might be the next one's */
+    int err = weft__desc_os_nonblock(f->fd);
     if (!err && f->d) (void)atomic_fetch_or_explicit(&f->d->kind, WEFT_DESC_NONBLOCK, memory_order_relaxed); /* a note */
     weft__fd_unhold(f);
     return err;
@@ -174,21 +183,31 @@ static WEFT_HOT void resume_all(weft__queue *woken, weft__slot *s) {
     }
 }
 
-/* The descriptor is over: another generation. Returns how many are in the middle of an operation. Under the lock. */
-static uint32_t end_generation(weft__desc *d, int32_t result, weft__queue *woken) {
+/* Takes all waiters off all queues. Returns how many of them have a turn. */
+static int evict_all(weft__desc *d, int32_t result, weft__queue *out) {
+    int holders = 0;
+    for (int i = 0; i < 2; i++) {
+        holders += evict(&d->side[i].waiting, result, out);
+        (void)evict(&d->line[i], result, out);
+    }
+    (void)evict(&d->watchers, result, out);
+    return holders;
+}
+
+/* The descriptor is over: another generation; `closed`: because it was closed here, or given away.
+ * Returns how many are in the middle of an operation. Under the lock. */
+static uint32_t end_generation(weft__desc *d, bool closed, weft__queue *woken) {
     uint32_t next = weft__load(&d->generation, relaxed) + 1; /* under the lock, as all here */
     weft__store(&d->known, 0, relaxed);         /* before the next line: who finds that generation must not take it for known */
     weft__store(&d->generation, next, release); /* pairs with weft__fd_get and weft__fd_valid */
+    if (closed) d->closed = next;
     int holders = (int)d->guests;
     d->guests = 0;
     for (int i = 0; i < 2; i++) {
         uint64_t turn = weft__xchg(&d->side[i].turn, weft__turn_of(next, 0), acq_rel); /* against those without the lock: D4 */
         if (turn & WEFT_TURN_TAKEN) holders++;
-        holders -= evict(&d->side[i].waiting, result, woken);
-        (void)evict(&d->line[i], result, woken);
     }
-    (void)evict(&d->watchers, result, woken);
-    return (uint32_t)holders;
+    return (uint32_t)(holders - evict_all(d, WEFT_ECLOSED, woken));
 }
 
 /* Its edges are told no more. A plain thread stays inside meanwhile, so that the poller does not go. */
@@ -221,7 +240,7 @@ static int end(const weft__fd *f, bool to_close) {
     bool mine = weft__load(&d->generation, relaxed) == f->generation && !d->to_close; /* under the lock */
     bool listed = mine && weft__load(&d->known, relaxed);
     if (mine) {
-        d->holders = end_generation(d, WEFT_ECLOSED, &woken);
+        d->holders = end_generation(d, true, &woken);
         d->to_close = d->holders != 0;
         d->to_keep = !to_close;
         d->closing = !d->to_close;
@@ -235,23 +254,23 @@ static int end(const weft__fd *f, bool to_close) {
     return !mine ? WEFT_ECLOSED : now;
 }
 
-/* Its close(2) waits for what was not sent yet (SO_LINGER). */
-static bool lingers(weft__desc *d, int fd) {
+/* Its close(2) waits for what was not sent yet (SO_LINGER). The kernel is asked, whatever kind it
+ * was: the number may mean another descriptor. */
+static bool lingers(int fd) {
     int on;
-    if (!(weft__load(&d->kind, relaxed) & WEFT_DESC_STREAM)) return false; /* as it was; nobody makes it known meanwhile */
     return weft__sock_get(fd, SOL_SOCKET, SO_LINGER, &on) == 0 && on;
 }
 
 /* The number goes back to the kernel. At once, under whatever number the close then waits: who comes with the next one of this number waits for us. */
 static int close_now(weft__desc *d, int fd) {
-    int twin = lingers(d, fd) ? weft__desc_os_twin(fd) : -1;
+    int twin = lingers(fd) ? weft__desc_os_twin(fd) : -1;
     int err = weft__desc_os_close(fd);
     closing_over(d);
     return twin >= 0 ? weft__desc_os_close(twin) : err;
 }
 
 /* A holder of a turn of a generation that has ended, or a guest. Only those of the one that ended last are counted: an earlier one was released. */
-static void last_leaves(const weft__fd *f) {
+void weft__desc_last_leaves(const weft__fd *f) {
     weft__desc *d = f->d;
     weft__lock_take(&d->lock);
     bool counted = d->to_close && weft__load(&d->generation, relaxed) == f->generation + 1; /* under the lock */
@@ -282,7 +301,7 @@ void weft__fd_unhold(const weft__fd *f) {
     bool mine = weft__load(&f->d->generation, relaxed) == f->generation; /* under the lock */
     if (mine) f->d->guests--;
     weft__lock_leave(&f->d->lock);
-    if (!mine) last_leaves(f);
+    if (!mine) weft__desc_last_leaves(f);
 }
 
 int weft__fd_close(const weft__fd *f) {
@@ -328,12 +347,100 @@ void weft__fd_new(int fd) {
     weft__queue woken = {NULL, NULL};
     weft__slot *s = weft__enter();
     weft__lock_take(&d->lock);
-    (void)end_generation(d, WEFT_ECLOSED, &woken);
+    (void)end_generation(d, true, &woken);
     d->holders = 0;
     d->to_close = false;
     weft__lock_leave(&d->lock);
     resume_all(&woken, s);
     if (s) weft__leave();
+}
+
+/* ---- numbers that other code closed ---- */
+
+/* Returns why f's generation is over. Caller holds the lock. */
+static int why_over(const weft__fd *f) {
+    return (int32_t)(f->generation - f->d->closed) < 0 ? WEFT_ECLOSED : WEFT_FD_ANOTHER;
+}
+
+int weft__fd_over(const weft__fd *f) {
+    weft__lock_take(&f->d->lock);
+    int why = why_over(f);
+    weft__lock_leave(&f->d->lock);
+    return why;
+}
+
+/* Begins a check, and keeps away other callers that come with the number. Returns 1; 0: it is not
+ * known, and parking makes it so; or why the generation is over. */
+static int check_begin(const weft__fd *f) {
+    weft__desc *d = f->d;
+    weft__lock_take(&d->lock);
+    while (d->opening || d->closing) {
+        weft__lock_leave(&d->lock);
+        weft__give_cpu();
+        weft__lock_take(&d->lock);
+    }
+    bool over = weft__load(&d->generation, relaxed) != f->generation; /* under the lock, as the next */
+    bool known = weft__load(&d->known, relaxed) == weft__load(&weft__rt.generation, relaxed);
+    d->opening = known && !over;
+    int r = over ? why_over(f) : known;
+    weft__lock_leave(&d->lock);
+    return r;
+}
+
+static void opening_over(weft__desc *d) {
+    weft__lock_take(&d->lock);
+    d->opening = false;
+    weft__lock_leave(&d->lock);
+}
+
+/* Ends a check that did not find the same descriptor. `added`: what the poller said; `kind`: the
+ * new one's, or negative. Holders and guests of the old generation do not count: there is nothing
+ * to close. */
+static int check_end(const weft__fd *f, int added, int kind) {
+    weft__desc *d = f->d;
+    weft__queue woken = {NULL, NULL};
+    weft__slot *s = weft__enter();
+    int r = added == 0 || added == -EBADF || added == -EPERM ? WEFT_FD_ANOTHER : added;
+    weft__lock_take(&d->lock);
+    d->opening = false;
+    if (weft__load(&d->generation, relaxed) != f->generation) { /* weft__fd_new came in between; under the lock */
+        r = why_over(f);
+    } else if (r == WEFT_FD_ANOTHER) {
+        (void)end_generation(d, false, &woken);
+        count_as_ready(d);
+        if (added == 0 && kind >= 0) set_known(d, kind, weft__load(&weft__rt.generation, relaxed));
+    }
+    weft__lock_leave(&d->lock);
+    resume_all(&woken, s);
+    if (s) weft__leave();
+    return r;
+}
+
+static int check(const weft__fd *f) {
+    int r = check_begin(f);
+    if (r <= 0) return r;
+    int added = weft__poll_add_new(f->fd, key_of(f->fd, f->generation + 1));
+    if (likely(added == -EEXIST)) {
+        opening_over(f->d); /* if weft__fd_new came in between, parking fails */
+        return 0;
+    }
+    return check_end(f, added, added == 0 ? kind_of(f->fd) : -1);
+}
+
+int weft__fd_check(const weft__fd *f) {
+    if (!f->d) return 0;
+    if (weft__self() != &weft__nobody) return check(f);
+    weft__foreign_enter(); /* as in weft__desc_get_outside */
+    int r = weft__runtime_phase() == WEFT_PHASE_RUNNING ? check(f) : 0;
+    weft__foreign_leave();
+    return r;
+}
+
+int weft__fd_verify(int fd) {
+    weft__fd f;
+    int err = weft__fd_get(fd, &f);
+    if (!err) err = weft__fd_check(&f);
+    return err == WEFT_FD_ANOTHER ? 0 : err;
 }
 
 /* ---- edges ---- */
@@ -404,207 +511,6 @@ uint64_t weft__descs_landings(void) {
     return weft__load(&table.landings, relaxed); /* a counter */
 }
 
-/* ---- waiting ---- */
-
-WEFT_HOT int weft__fd_begin(void) {
-    weft__slot *s = weft__enter();
-    if (s) {
-        s->budget -= OPERATION_COST - 1;
-        (void)weft__spend(s);
-        weft__leave();
-    }
-    return weft__cancel_check(weft__me());
-}
-
-/* What is waited for: an edge for a side, the side's turn, any edge. */
-enum { EDGE_READ = WEFT_SIDE_READ, EDGE_WRITE = WEFT_SIDE_WRITE, TURN_READ, TURN_WRITE, ANY_EDGE };
-
-static weft__queue *queue_of(weft__desc *d, int what) {
-    if (what == ANY_EDGE) return &d->watchers;
-    return what >= TURN_READ ? &d->line[what - TURN_READ] : &d->side[what].waiting;
-}
-
-/* Under the lock, and of the right generation: 1, it is ours; 0: LINE is set, and whoever has it will pass it on (D3). */
-static int take_or_line(weft__desc *d, int side) {
-    _Atomic uint64_t *turn = &d->side[side].turn;
-    uint64_t now = weft__load(turn, relaxed); /* the CAS decides */
-    for (;;) {
-        bool taken = now & WEFT_TURN_TAKEN;
-        if (weft__cas(turn, &now, now | (taken ? WEFT_TURN_LINE : WEFT_TURN_TAKEN), acquire))
-            return !taken; /* pairs with weft__turn_leave */
-    }
-}
-
-/* Before parking, under the lock: 0, 1 (there is no need to), or an error. */
-static WEFT_HOT int need(const weft__fd *f, int what, uint64_t seen) {
-    weft__desc *d = f->d;
-    if (weft__load(&d->generation, relaxed) != f->generation) return WEFT_ECLOSED; /* D4 */
-    if (what == TURN_READ || what == TURN_WRITE) return take_or_line(d, what - TURN_READ);
-    if (weft__load(&d->known, relaxed) != weft__load(&weft__rt.generation, relaxed)) return 1; /* known_again */
-    uint64_t state = weft__load(&d->state, relaxed);                                           /* D2 */
-    if (state / WEFT_STATE_EDGE == seen / WEFT_STATE_EDGE) return 0;
-    return what == ANY_EDGE || (state & (what == EDGE_READ ? WEFT_READY_READ : WEFT_READY_WRITE)) != 0;
-}
-
-int weft__fd_news(const weft__fd *f, uint64_t seen) {
-    return need(f, ANY_EDGE, seen);
-}
-
-/* `wait`: what was prepared for it; NULL: it has no deadline, and cancellation finds it already. */
-WEFT_INLINE int queue_up(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__block *b, weft__slot **s,
-                         weft__wait *wait, bool *parked, weft__landing *land) {
-    weft__desc *d = f->d;
-    bool turn = what <= EDGE_WRITE;
-    weft__store(&b->wait_lock, &d->lock, release); /* P3; pairs with the acquire in weft__interrupt */
-    weft__lock_take(&d->lock);
-    weft__fence_after_rmw();
-    int r = need(f, what, seen);
-    if (!r) r = wait ? weft__wait_check(wait) : weft__cancel_check(b);
-    if (r) {
-        weft__lock_leave(&d->lock);
-        return r;
-    }
-    weft__waiter x = {.block = b, .elem = land ? (void *)land : turn ? (void *)f : NULL, .index = land != NULL};
-    b->waiter = &x;
-    weft__queue_add(queue_of(d, what), &x);
-    if (turn) {
-        if (likely(*s != NULL)) (*s)->budget = WEFT_BUDGET; /* the next one does not step back for what others did */
-        weft__store(&d->frames, (char *)&x, relaxed);       /* hints, for fetch */
-        weft__store(&d->block, b, relaxed);
-        weft__store(&d->use, f, relaxed);
-    }
-    *parked = true;
-    int reason = what == EDGE_WRITE || what == TURN_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ;
-    *s = weft__wait_single(b, *s, deadline, reason, &d->lock);
-    return b->result;
-}
-
-static WEFT_NOINLINE int queue_up_prepared(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__block *b,
-                                           weft__slot **s, bool *parked, weft__landing *land) {
-    weft__wait wait = {.armed = false};
-    int r = weft__wait_prepare(&wait, b, deadline, *s);
-    if (!r) r = queue_up(f, what, seen, deadline, b, s, &wait, parked, land);
-    weft__wait_finish(&wait);
-    return r;
-}
-
-WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__landing *land) {
-    weft__slot *s = weft__enter();
-    weft__block *b = weft__me();
-    bool parked = false, plain = deadline.ns == 0 && b->linked != WEFT_LINK_NONE;
-    if (unlikely(!s)) land = NULL; /* a thread's stack begins and ends anywhere */
-    int r = likely(plain) ? queue_up(f, what, seen, deadline, b, &s, NULL, &parked, land)
-                          : queue_up_prepared(f, what, seen, deadline, b, &s, &parked, land);
-    if (s) weft__leave();
-    if (unlikely(r == WEFT_ECLOSED) && what <= EDGE_WRITE && !parked)
-        last_leaves(f); /* who was parked has been counted out by the closer */
-    return r < 0 ? r : 0;
-}
-
-/* No runtime, and so no poller: the kernel is asked, and does not know of cancelling; nor of closing, which is looked for now and then if there is
- * something to look at (until we leave, the number stays as it is). */
-static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline deadline) {
-    if (deadline.ns == INT64_MIN) return WEFT_EAGAIN;
-    for (;;) {
-        int64_t until = deadline.ns, look = weft__os_now() + 20 * WEFT_MS;
-        if (until && until <= weft__clock_now()) return WEFT_ETIMEDOUT;
-        if (f->d && (!until || look < until)) until = look;
-        int r = weft__desc_os_poll(f->fd, events, until);
-        if (r) return r < 0 ? r : 0;
-        if (!weft__fd_valid(f)) return WEFT_ECLOSED;
-        if (until == deadline.ns) return WEFT_ETIMEDOUT;
-    }
-}
-
-/* The descriptor was looked up in an earlier runtime: it is to be known to this one, if there is one. */
-static WEFT_COLD int know_again(const weft__fd *f, weft__fd *now) {
-    *now = *f;
-    if (weft__self() != &weft__nobody) return make_known(f->d, f->fd, &now->generation);
-    now->d = NULL;
-    return get_outside(f->d, now);
-}
-
-/* It has not been closed, and yet no poller of this runtime knows it. */
-static WEFT_HOT bool is_unknown(const weft__fd *f) {
-    if (likely(weft__load(&f->d->known, relaxed) == weft__load(&weft__rt.generation, relaxed)))
-        return false;             /* a hint; `need` decides */
-    weft__lock_take(&f->d->lock); /* who closes it is between the two words */
-    bool open = weft__load(&f->d->generation, relaxed) == f->generation;
-    bool known = weft__load(&f->d->known, relaxed) == weft__load(&weft__rt.generation, relaxed);
-    weft__lock_leave(&f->d->lock);
-    return open && !known;
-}
-
-static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
-    weft__fd now;
-    int err = know_again(f, &now);
-    if (err) return err;
-    if (now.d && now.generation != f->generation) return WEFT_ECLOSED; /* it was closed in between */
-    return now.d ? 0 : park_outside(f, events, deadline);
-}
-
-static WEFT_COLD int park_unknown(const weft__fd *f, int what, int events, weft_deadline deadline) {
-    if (!f->d) return park_outside(f, events, deadline);
-    int err = park_again(f, events, deadline);
-    if (err == WEFT_ECLOSED && what <= EDGE_WRITE) last_leaves(f); /* as in park */
-    return err;
-}
-
-int weft__fd_renew(weft__fd *f) {
-    if (!f->d || !is_unknown(f)) return 0;
-    weft__fd now;
-    int err = know_again(f, &now);
-    if (err) return err;
-    if (now.d && now.generation != f->generation) return WEFT_ECLOSED;
-    f->d = now.d;
-    return 0;
-}
-
-WEFT_HOT int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land) {
-    if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, deadline);
-    return park(f, side, seen, deadline, land);
-}
-
-int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline) {
-    if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, ANY_EDGE, events, deadline);
-    return park(f, ANY_EDGE, seen, deadline, NULL);
-}
-
-/* ---- turns ---- */
-
-/* Once only: 0, or `err`. */
-static int take_now(const weft__fd *f, int side, int err) {
-    uint64_t none = weft__turn_of(f->generation, 0);
-    if (weft__cas(&f->d->side[side].turn, &none, none | WEFT_TURN_TAKEN, acquire)) return 0; /* as above */
-    return weft__fd_valid(f) ? err : WEFT_ECLOSED;
-}
-
-int weft__turn_take_slow(const weft__fd *f, int side, weft_deadline deadline) {
-    if (deadline.ns == INT64_MIN) return take_now(f, side, WEFT_EAGAIN);
-    if (deadline.ns && deadline.ns <= weft__clock_now()) return take_now(f, side, WEFT_ETIMEDOUT);
-    return park(f, TURN_READ + side, 0, deadline, NULL);
-}
-
-/* Passes the turn on to the first in line. */
-void weft__turn_leave_slow(const weft__fd *f, int side) {
-    weft__desc *d = f->d;
-    weft__slot *s = weft__enter();
-    weft__waiter *x = NULL;
-    weft__lock_take(&d->lock);
-    bool over = weft__load(&d->generation, relaxed) != f->generation; /* D4: it was taken from us; under the lock */
-    if (!over) {
-        weft__side *at = &d->side[side];
-        x = weft__queue_claim(&d->line[side]);
-        uint32_t flags = !x ? 0 : d->line[side].head ? WEFT_TURN_TAKEN | WEFT_TURN_LINE : WEFT_TURN_TAKEN;
-        weft__store(&at->turn, weft__turn_of(f->generation, flags), release); /* as in weft__turn_leave */
-        if (x) x->block->result = 0;
-    }
-    weft__lock_leave(&d->lock);
-    if (x) weft__resume(x->block, s);
-    if (s) weft__leave();
-    if (over) last_leaves(f);
-}
-
 /* ---- the end ---- */
 
 void weft__descs_close(void) {
@@ -615,8 +521,7 @@ void weft__descs_close(void) {
             weft__queue woken = {NULL, NULL};
             weft__lock_take(&chunk[k].lock);
             weft__store(&chunk[k].known, 0, relaxed); /* under the lock */
-            for (int what = EDGE_READ; what <= ANY_EDGE; what++)
-                (void)evict(queue_of(&chunk[k], what), WEFT_ETERMINATED, &woken);
+            (void)evict_all(&chunk[k], WEFT_ETERMINATED, &woken);
             weft__lock_leave(&chunk[k].lock);
             resume_all(&woken, NULL);
         }
@@ -633,7 +538,7 @@ void weft__descs_forget(void) {
             weft__desc *d = &chunk[k];
             uint32_t generation = weft__load(&d->generation, relaxed);
             memset(d, 0, sizeof *d);
-            weft__store(&d->generation, generation + 1, relaxed);
+            weft__store(&d->generation, d->closed = generation + 1, relaxed);
             for (int side = 0; side < 2; side++) weft__store(&d->side[side].turn, weft__turn_of(generation + 1, 0), relaxed);
         }
     }

@@ -23,11 +23,31 @@
  * and were not parked, or were guests. (Otherwise a read could get what was sent to the next connection of the same number, or a shutdown end it.) Who
  * releases it waits for them.
  *
+ * Numbers that other code closed. A library closes its sockets with close(2), and the kernel gives
+ * their numbers to others. What is known of such a number is then false: that the poller has it,
+ * `ready`, `kind`. So an operation by number (weft_fd_…, weft_on_fd) checks before it parks
+ * (weft__fd_check): it adds the number to the poller, with the key of the next generation.
+ *     -EEXIST         the same descriptor: the operation parks
+ *     0               another one, which is in the poller now: the generation ends, the kind is
+ *                     read, both sides count as ready, and the operation begins again
+ *     -EBADF, -EPERM  none, or one that no poller takes: likewise, but it is not known
+ * So false readiness leads to a check, not to a wait. A false kind does no harm before that: a
+ * receive that meets no socket becomes a read. An accept checks before each attempt, for it would
+ * wait in the kernel if O_NONBLOCK is not set. Objects (connections, listeners, datagram sockets)
+ * do not check: no other code closes their numbers. A waiter that is parked already does not
+ * notice; the next check ends its wait, or weft_fd_forget. Nor is it noticed when a descriptor
+ * comes back to a number (dup2) where another one was checked meanwhile: its registration has an
+ * old key.
+ * Rejected: EPOLL_CTL_MOD instead of the second ADD. It reports each time that the descriptor can
+ * be written to; waiters for reading wake up, check, and so on for ever.
+ *
  * Invariants
  *  D1  `waiting`, `line` and `watchers` change under the lock; a waiter on them waits on one object (park.h), or is a select's.
  *  D2  An edge that is told sets its bits before the lock is left, and after that nobody waits for one of them.
  *  D3  A turn that is not TAKEN: nobody has it, and nobody is on `line`. LINE is set before somebody parks there, under the lock.
- *  D4  With generation g, edges and operations of g alone have an effect. The turns carry it.
+ *  D4  With generation g, edges and operations of g alone have an effect. The turns carry it. An
+ *      edge that comes between a check's ADD and the end of its generation is lost; both sides
+ *      count as ready then.
  *  D5  Lock order: as any object (P5). No system call is made under it.
  *  D6  Who parks to read may leave word of what it will do then (a landing, in its frame). Whoever tells the edge does it, after the wait was claimed
  *      and before the task is resumed: so it is done once, by one of the two, with the turn held. Only into the reader's own stack: other memory may be a
@@ -73,7 +93,7 @@ typedef struct weft__desc {
     uint32_t
         holders; /* of turns of the generation that ended last, and its guests, in the middle of an operation; under lock */
     _Atomic uint8_t kind; /* WEFT_DESC_…: STREAM = TCP; PLAIN = no socket; ALWAYS = no poller takes it. As it was found last */
-    bool opening;         /* somebody is about to make it known; under lock */
+    bool opening;         /* somebody is about to make it known, or checks it; under lock */
     bool to_close;        /* the last of `holders` closes it, */
     bool to_keep;         /* or leaves it open, and somebody waits for that; under lock */
     bool
@@ -82,6 +102,8 @@ typedef struct weft__desc {
     weft__side side[2];
     weft__queue watchers;
     weft__queue line[2]; /* for the turn of a side */
+    uint32_t
+        closed; /* the generation that began when it was closed or released last; later ones began with a check; under lock */
 } weft__desc;
 _Static_assert(offsetof(weft__desc, side) == WEFT_LINE && offsetof(weft__desc, line) == 2 * (size_t)WEFT_LINE,
                "two lines are hot");
@@ -95,6 +117,18 @@ struct weft__fd {
 
 /* Looks the descriptor up, and puts it into the poller if it is not there. 0; -EBADF, -errno; WEFT_ENOMEM; WEFT_ELIMIT: its number is too large. */
 int weft__fd_get(int fd, weft__fd *out);
+/* f's generation has ended, but not by a close here: the number means another descriptor. Users
+ * never see this. */
+#define WEFT_FD_ANOTHER (INT32_MIN + 4)
+/* Asks the poller whether the number still means f's descriptor; if not, ends the generation.
+ * Returns 0: it does, or there is no runtime; WEFT_FD_ANOTHER; WEFT_ECLOSED; -errno. The caller has
+ * no lock; if it has a turn, it leaves it as always. One system call. */
+int weft__fd_check(const weft__fd *f);
+/* Why f's generation is over: WEFT_ECLOSED or WEFT_FD_ANOTHER. */
+int weft__fd_over(const weft__fd *f);
+/* Forgets what is known of the number if that was another descriptor. Returns 0, WEFT_ECLOSED, or
+ * as weft__fd_get. */
+int weft__fd_verify(int fd);
 /* The same, to be closed: it need not be known. False: nobody can know it. */
 bool weft__fd_find(int fd, weft__fd *out);
 /* The number has just come from the kernel: whatever was known of it was of another descriptor, closed behind our back. */
@@ -112,11 +146,19 @@ void weft__turn_leave_slow(const weft__fd *f, int side);
 WEFT_INLINE uint64_t weft__turn_of(uint32_t generation, uint32_t flags) {
     return (uint64_t)generation << 32 | flags;
 }
-WEFT_INLINE int weft__turn_take(const weft__fd *f, int side, weft_deadline deadline) {
-    if (unlikely(!f->d)) return 0;
+WEFT_INLINE bool weft__turn_take_now(const weft__fd *f, int side) {
+    if (unlikely(!f->d)) return true;
     uint64_t none = weft__turn_of(f->generation, 0), taken = weft__turn_of(f->generation, WEFT_TURN_TAKEN);
-    if (likely(weft__cas(&f->d->side[side].turn, &none, taken, acquire))) return 0; /* pairs with the release below */
-    return weft__turn_take_slow(f, side, deadline);
+    return likely(weft__cas(&f->d->side[side].turn, &none, taken, acquire)); /* pairs with the release below */
+}
+WEFT_INLINE int weft__turn_take(const weft__fd *f, int side, weft_deadline deadline) {
+    return weft__turn_take_now(f, side) ? 0 : weft__turn_take_slow(f, side, deadline);
+}
+/* Takes the turn by number: checks first if it is not free. Also WEFT_FD_ANOTHER. */
+WEFT_INLINE int weft__turn_take_checked(const weft__fd *f, int side, weft_deadline deadline) {
+    if (weft__turn_take_now(f, side)) return 0;
+    int err = weft__fd_check(f);
+    return err ? err : weft__turn_take_slow(f, side, deadline);
 }
 WEFT_INLINE void weft__turn_leave(const weft__fd *f, int side) {
     if (unlikely(!f->d)) return;
@@ -171,7 +213,8 @@ void weft__fd_unhold(const weft__fd *f);
 int weft__fd_news(const weft__fd *f, uint64_t seen);
 /* It may have been looked up in an earlier runtime: makes it known to this one; f->d becomes NULL if there is none. 0; WEFT_ECLOSED; as weft__fd_get. */
 int weft__fd_renew(weft__fd *f);
-/* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0 or -errno. */
+/* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0; -errno; as
+ * weft__fd_over. By number. */
 int weft__fd_nonblock(const weft__fd *f);
 /* The descriptor is the one that was looked up. */
 WEFT_INLINE bool weft__fd_valid(const weft__fd *f) {

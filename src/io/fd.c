@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The operations on descriptors that people see. */
+/* The operations on descriptors that people see. Each is by number: it looks the number up, and
+ * does so again if it turns out to mean another descriptor (WEFT_FD_ANOTHER, desc.h). */
 #include <poll.h>
 
 #include "io/op.h"
@@ -31,17 +32,29 @@ CALL(call_write, weft__desc_os_write(fd, q->from, q->n, false))
 CALL(call_write_file, weft__desc_os_write(fd, q->from, q->n, true))
 CALL(call_recv, weft__sock_recv(fd, q->buf, q->n, q->flags))
 CALL(call_send, weft__sock_send(fd, q->from, q->n, q->flags))
+/* It was a socket when it was looked at last. */
+static ssize_t call_read_socket(int fd, void *arg) {
+    ssize_t r = call_recv(fd, arg);
+    return likely(r != -ENOTSOCK) ? r : call_read(fd, arg);
+}
+static ssize_t call_write_socket(int fd, void *arg) {
+    ssize_t r = call_send(fd, arg);
+    return likely(r != -ENOTSOCK) ? r : call_write(fd, arg);
+}
 CALL(call_recvfrom, weft__sock_recvfrom(fd, q->buf, q->n, q->flags, q->addr, q->len))
 CALL(call_sendto, weft__sock_sendto(fd, q->from, q->n, q->flags, q->to, q->to_len))
 CALL(call_recvmsg, weft__sock_recvmsg(fd, q->m, q->flags))
 CALL(call_sendmsg, weft__sock_sendmsg(fd, q->msg, q->flags))
 CALL(call_accept, weft__sock_accept(fd, q->addr, q->len))
 
-/* Looks the number up, then the operation. */
 WEFT_INLINE ssize_t operate(int fd, int side, weft__attempt *call, request *q, size_t asked, weft_deadline deadline) {
-    weft__fd f;
-    int err = weft__fd_get(fd, &f);
-    return err ? err : weft__op(&f, side, call, q, NULL, asked, deadline);
+    ssize_t r;
+    do {
+        weft__fd f;
+        r = weft__fd_get(fd, &f);
+        if (!r) r = weft__op_by(WEFT_BY_NUMBER, &f, side, call, q, NULL, asked, deadline);
+    } while (unlikely(r == WEFT_FD_ANOTHER));
+    return r;
 }
 
 /* Such flags ask for something else than the data: that it is not there says nothing of them, and reading them needs no turn. */
@@ -49,37 +62,54 @@ static bool aside(int flags) {
     return flags & (MSG_OOB | MSG_ERRQUEUE);
 }
 
-static WEFT_COLD ssize_t operate_aside(int fd, weft__attempt *call, request *q, weft_deadline deadline) {
-    weft__fd f;
-    int err = weft__fd_begin();
-    if (!err) err = weft__fd_get(fd, &f);
-    while (!err) {
-        uint64_t seen = weft__fd_state(&f);
-        if ((err = weft__fd_hold(&f))) break;
-        ssize_t r = call(fd, q);
-        weft__fd_unhold(&f);
+static ssize_t aside_on(const weft__fd *f, weft__attempt *call, request *q, weft_deadline deadline) {
+    for (;;) {
+        uint64_t seen = weft__fd_state(f);
+        if (weft__fd_hold(f)) return weft__fd_over(f);
+        ssize_t r = call(f->fd, q);
+        weft__fd_unhold(f);
         if (r != -EAGAIN) return r;
-        err = weft__fd_watch(&f, POLLPRI, seen, deadline); /* errors are always told */
+        int err = weft__op_check(f, deadline);
+        if (!err) err = weft__fd_watch(f, POLLPRI, seen, deadline); /* errors are always told */
+        if (err) return err;
     }
-    return err;
+}
+
+static WEFT_COLD ssize_t operate_aside(int fd, weft__attempt *call, request *q, weft_deadline deadline) {
+    ssize_t r = weft__fd_begin();
+    if (r) return r;
+    do {
+        weft__fd f;
+        r = weft__fd_get(fd, &f);
+        if (!r) r = aside_on(&f, call, q, deadline);
+    } while (r == WEFT_FD_ANOTHER);
+    return r;
+}
+
+/* `socket`, `other`, `file`: the call for what the number was when it was looked at last. A receive
+ * may land (op.h): `to`. */
+WEFT_INLINE ssize_t transfer(int fd, int side, weft__attempt *socket, weft__attempt *other, weft__attempt *file, request *q,
+                             void *to, weft_deadline deadline) {
+    ssize_t r;
+    do {
+        weft__fd f;
+        if ((r = weft__fd_get(fd, &f))) break;
+        int kind = weft__fd_kind(&f);
+        r = kind & WEFT_DESC_SOCKET
+                ? weft__op_by(WEFT_BY_NUMBER, &f, side, socket, q, to, q->n, deadline)
+                : weft__op_by(WEFT_BY_NUMBER, &f, side, kind & WEFT_DESC_ALWAYS ? file : other, q, NULL, 0, deadline);
+    } while (unlikely(r == WEFT_FD_ANOTHER));
+    return r;
 }
 
 ssize_t weft_fd_read(int fd, void *buf, size_t n, weft_deadline deadline) {
     request q = {.buf = buf, .n = n};
-    weft__fd f;
-    int err = weft__fd_get(fd, &f), kind = err ? 0 : weft__fd_kind(&f);
-    if (err) return err;
-    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_READ, call_recv, &q, buf, n, deadline);
-    return weft__op(&f, WEFT_SIDE_READ, kind & WEFT_DESC_ALWAYS ? call_read_file : call_read, &q, NULL, 0, deadline);
+    return transfer(fd, WEFT_SIDE_READ, call_read_socket, call_read, call_read_file, &q, buf, deadline);
 }
 
 ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline) {
     request q = {.from = buf, .n = n};
-    weft__fd f;
-    int err = weft__fd_get(fd, &f), kind = err ? 0 : weft__fd_kind(&f);
-    if (err) return err;
-    if (kind & WEFT_DESC_SOCKET) return weft__op(&f, WEFT_SIDE_WRITE, call_send, &q, NULL, n, deadline);
-    return weft__op(&f, WEFT_SIDE_WRITE, kind & WEFT_DESC_ALWAYS ? call_write_file : call_write, &q, NULL, 0, deadline);
+    return transfer(fd, WEFT_SIDE_WRITE, call_write_socket, call_write, call_write_file, &q, NULL, deadline);
 }
 
 ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadline deadline) {
@@ -151,10 +181,16 @@ int weft__fd_accept(const weft__fd *f, struct sockaddr *from, socklen_t *len, we
 }
 
 int weft_fd_accept(int fd, struct sockaddr *from, socklen_t *len, weft_deadline deadline) {
-    weft__fd f;
-    int err = weft__fd_get(fd, &f);
-    if (!err) err = weft__fd_nonblock(&f);
-    return err ? err : weft__fd_accept(&f, from, len, deadline);
+    request q = {.addr = from, .len = len};
+    int got;
+    do {
+        weft__fd f;
+        got = weft__fd_get(fd, &f);
+        if (!got) got = weft__fd_nonblock(&f);
+        if (!got) got = (int)weft__op_by(WEFT_BY_NUMBER_CAREFUL, &f, WEFT_SIDE_READ, call_accept, &q, NULL, 0, deadline);
+    } while (got == WEFT_FD_ANOTHER);
+    if (got >= 0) weft__fd_new(got);
+    return got;
 }
 
 /* A Unix socket whose listener's queue is full says so at once. */
@@ -167,13 +203,14 @@ static int connect_begin(int fd, const struct sockaddr *to, socklen_t len, weft_
 
 /* The outcome, once it is known. */
 static int connect_end(const weft__fd *f, weft_deadline deadline) {
-    int err = weft__turn_take(f, WEFT_SIDE_WRITE, deadline);
+    int err = weft__turn_take_checked(f, WEFT_SIDE_WRITE, deadline);
     if (err) return err;
     for (;;) {
         uint64_t seen = weft__fd_state(f);
         int ready = weft__desc_os_poll(f->fd, POLLOUT, WEFT_POLL_NOW), error = 0;
         err = ready > 0 ? weft__sock_get(f->fd, SOL_SOCKET, SO_ERROR, &error) : ready;
-        if (ready) {
+        if (!err && !ready) err = weft__op_check(f, deadline);
+        if (ready || err) {
             weft__turn_leave(f, WEFT_SIDE_WRITE);
             return err ? err : -error;
         }
@@ -186,13 +223,16 @@ static int connect_end(const weft__fd *f, weft_deadline deadline) {
 
 /* The poller gets the descriptor after the call: one that is not connected yet counts as hung up. */
 int weft_fd_connect(int fd, const struct sockaddr *to, socklen_t len, weft_deadline deadline) {
-    weft__fd f;
     int err = weft__fd_begin();
     if (!err) err = weft__desc_os_nonblock(fd);
     if (!err) err = connect_begin(fd, to, len, deadline);
     if (err != -EINPROGRESS) return err;
-    err = weft__fd_get(fd, &f);
-    return err ? err : connect_end(&f, deadline);
+    do {
+        weft__fd f;
+        err = weft__fd_get(fd, &f);
+        if (!err) err = connect_end(&f, deadline);
+    } while (err == WEFT_FD_ANOTHER);
+    return err;
 }
 
 /* ---- waiting and closing ---- */
@@ -210,22 +250,37 @@ static int poll_events(int events) {
     return (events & WEFT_READABLE ? POLLIN | POLLRDHUP : 0) | (events & WEFT_WRITABLE ? POLLOUT : 0);
 }
 
-int weft_fd_wait(int fd, int events, weft_deadline deadline) {
-    weft__fd f;
-    if (!events || (events & ~(WEFT_READABLE | WEFT_WRITABLE))) return WEFT_EINVAL;
-    int err = weft__fd_begin();
-    if (!err) err = weft__fd_get(fd, &f);
-    while (!err) {
-        uint64_t seen = weft__fd_state(&f);
-        int polled = weft__desc_os_poll(fd, poll_events(events), WEFT_POLL_NOW);
-        if (!weft__fd_valid(&f)) return WEFT_ECLOSED;
+static int wait_on(const weft__fd *f, int events, weft_deadline deadline) {
+    for (;;) {
+        uint64_t seen = weft__fd_state(f);
+        int polled = weft__desc_os_poll(f->fd, poll_events(events), WEFT_POLL_NOW);
+        if (!weft__fd_valid(f)) return weft__fd_over(f);
         if (polled) return polled < 0 ? polled : ready_from(polled, events);
-        err = weft__fd_watch(&f, poll_events(events), seen, deadline);
+        int err = weft__op_check(f, deadline);
+        if (!err) err = weft__fd_watch(f, poll_events(events), seen, deadline);
+        if (err) return err;
     }
-    return err;
+}
+
+int weft_fd_wait(int fd, int events, weft_deadline deadline) {
+    if (!events || (events & ~(WEFT_READABLE | WEFT_WRITABLE))) return WEFT_EINVAL;
+    int r = weft__fd_begin();
+    if (r) return r;
+    do {
+        weft__fd f;
+        r = weft__fd_get(fd, &f);
+        if (!r) r = wait_on(&f, events, deadline);
+    } while (r == WEFT_FD_ANOTHER);
+    return r;
 }
 
 int weft_fd_close(int fd) {
     weft__fd f;
     return weft__fd_find(fd, &f) ? weft__fd_close(&f) : fd < 0 ? -EBADF : weft__desc_os_close(fd);
+}
+
+int weft_fd_forget(int fd) {
+    weft__fd f;
+    if (fd < 0) return -EBADF;
+    return weft__fd_find(fd, &f) ? weft__fd_release(&f) : 0;
 }

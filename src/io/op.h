@@ -20,20 +20,33 @@ WEFT_INLINE bool weft__is_stack(const void *to, size_t n) {
     return first > frame && last >= first && (frame ^ last) < WEFT_STACK_MIN;
 }
 
+/* How an operation knows its descriptor: by an object that owns it (a connection), or by its
+ * number, which other code may have closed (desc.h). CAREFUL: the call itself would wait at another
+ * descriptor. */
+enum { WEFT_BY_OBJECT, WEFT_BY_NUMBER, WEFT_BY_NUMBER_CAREFUL };
+
+/* Before an operation by number parks. Returns 0 also if the deadline does not allow it to park. */
+WEFT_INLINE int weft__op_check(const weft__fd *f, weft_deadline deadline) {
+    return weft__once(deadline) ? 0 : weft__fd_check(f);
+}
+
 /* The caller has the turn. `to`: where to, of a read that may land (D6); else NULL. `asked`: with a result below it nothing is left (desc.h); 0: a result
  * says nothing. *mine: false if the turn is gone. */
-WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
-                                  weft_deadline deadline, bool *mine) {
+WEFT_INLINE ssize_t weft__op_turn_by(int by, const weft__fd *f, int side, weft__attempt *call, void *arg, void *to,
+                                     size_t asked, weft_deadline deadline, bool *mine) {
     uint32_t bit = side == WEFT_SIDE_READ ? WEFT_READY_READ : WEFT_READY_WRITE;
     bool lands = side == WEFT_SIDE_READ && to && asked && weft__is_stack(to, asked);
     for (;;) {
         uint64_t seen = weft__fd_state(f);
+        int err = by == WEFT_BY_NUMBER_CAREFUL ? weft__fd_check(f) : 0;
+        if (unlikely(err)) return err;
         if (likely(seen & bit) || weft__once(deadline)) {
             ssize_t r = weft__fd_attempt(f, bit, seen, call, arg, asked);
             if (likely(r != -EAGAIN)) return r;
         }
+        if (by == WEFT_BY_NUMBER && unlikely(err = weft__op_check(f, deadline))) return err;
         weft__landing land = {f, call, arg, asked, -EAGAIN};
-        int err = weft__fd_park(f, side, seen, deadline, lands ? &land : NULL);
+        err = weft__fd_park(f, side, seen, deadline, lands ? &land : NULL);
         if (unlikely(err)) {
             *mine = err != WEFT_ECLOSED;
             return err;
@@ -42,18 +55,28 @@ WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *ca
     }
 }
 
-WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
-                             weft_deadline deadline) {
+WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
+                                  weft_deadline deadline, bool *mine) {
+    return weft__op_turn_by(WEFT_BY_OBJECT, f, side, call, arg, to, asked, deadline, mine);
+}
+
+/* The turn, and the operation. By number also WEFT_FD_ANOTHER. */
+WEFT_INLINE ssize_t weft__op_by(int by, const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
+                                weft_deadline deadline) {
     int err = weft__fd_begin();
-    if (!err) err = weft__turn_take(f, side, deadline);
+    if (!err) err = by ? weft__turn_take_checked(f, side, deadline) : weft__turn_take(f, side, deadline);
     if (unlikely(err)) return err;
     bool mine = true;
-    ssize_t r = weft__op_turn(f, side, call, arg, to, asked, deadline, &mine);
+    ssize_t r = weft__op_turn_by(by, f, side, call, arg, to, asked, deadline, &mine);
     if (likely(mine)) weft__turn_leave(f, side);
     return r;
 }
+WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
+                             weft_deadline deadline) {
+    return weft__op_by(WEFT_BY_OBJECT, f, side, call, arg, to, asked, deadline);
+}
 
-/* accept(2), connect(2) on a descriptor that was looked up. */
+/* accept(2) of a listener, which is O_NONBLOCK. */
 int weft__fd_accept(const weft__fd *f, struct sockaddr *from, socklen_t *len, weft_deadline deadline);
 
 #endif

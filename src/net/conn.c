@@ -98,6 +98,7 @@ int weft_conn_adopt(weft_conn **out, int fd) {
     *out = NULL;
     if (!err && type != SOCK_STREAM) err = WEFT_EINVAL;
     if (!err) err = weft__desc_os_nonblock(fd);
+    if (!err) err = weft__fd_verify(fd); /* from now on it is ours, and not checked any more */
     if (!err) err = weft__conn_new(out, fd);
     return err ? weft__net_failed(err, "adopt", "a descriptor") : 0;
 }

@@ -147,16 +147,26 @@ ssize_t weft__desc_os_read(int fd, void *buf, size_t n, bool waits) {
     return r < 0 ? -(ssize_t)errno : r;
 }
 
+static ssize_t write_now(int fd, const void *buf, size_t n, int flags) {
+    struct iovec v = {(void *)(uintptr_t)buf, n};
+    if (weft__load(&weft__desc_os_looks, relaxed)) return -EOPNOTSUPP; /* as above */
+    ssize_t r = syscall(SYS_pwritev2, fd, &v, 1, -1L, 0L, flags);
+    return r >= 0 ? r : errno == ENOSYS || errno == EINTR ? -EOPNOTSUPP : -errno;
+}
+
+/* It may be a socket, though it was none when it was looked at last: a write to that must not raise
+ * SIGPIPE. */
+static ssize_t write_quietly(int fd, const void *buf, size_t n) {
+    ssize_t r = write_now(fd, buf, n, RWF_NOWAIT | RWF_NOSIGNAL);
+    if (r != -EOPNOTSUPP) return r;
+    r = weft__sock_send(fd, buf, n, 0);
+    return r == -ENOTSOCK ? write_now(fd, buf, n, RWF_NOWAIT) : r;
+}
+
 ssize_t weft__desc_os_write(int fd, const void *buf, size_t n, bool waits) {
     if (weft__fault()) return -weft__fault_errno;
-    struct iovec v = {(void *)(uintptr_t)buf, n};
-    ssize_t r = -1;
-    bool looks = waits || weft__load(&weft__desc_os_looks, relaxed); /* as above */
-    for (int flags = RWF_NOWAIT | RWF_NOSIGNAL; !looks && flags; flags = flags == RWF_NOWAIT ? 0 : RWF_NOWAIT) {
-        r = syscall(SYS_pwritev2, fd, &v, 1, -1L, 0L, flags);
-        if (r >= 0) return r;
-        if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) return -errno;
-    }
+    ssize_t r = waits ? -EOPNOTSUPP : write_quietly(fd, buf, n);
+    if (r != -EOPNOTSUPP) return r;
     int ready = waits ? POLLOUT : weft__desc_os_poll(fd, POLLOUT, 1);
     if (ready <= 0) return ready < 0 ? ready : -EAGAIN;
     if (!waits && n > PIPE_BUF) n = PIPE_BUF; /* a pipe with room has room for so much; more would wait */

@@ -9,8 +9,11 @@
  *  B2  Any number of threads may wait at once; each edge is told to one of them at least.
  *  B3  `kick` ends a wait that goes on with `until` other than WEFT_POLL_NOW, or the next one, whatever others do with WEFT_POLL_NOW in between: a
  *      kick is used up only by the one it was meant for. At most one thread waits in this way.
- *  B4  The key comes back with each edge as it was given. After `remove` edges that were on their way may still be told: whoever
- *      listens tells them by a generation in the key.
+ *  B4  The key comes back with each edge as it was given. After `remove` edges that were on their
+ *      way may still be told: whoever listens tells them by a generation in the key. `add` of a
+ *      descriptor that is there gives -EEXIST and changes nothing, whatever its key. Other code may
+ *      have closed a descriptor: then `add` of its number succeeds, for that means another one.
+ *      Edges of the old one go on, with the old key, if it lives on (dup, fork).
  *  B5  Nothing is told of a descriptor before `add` began, and no call but `wait` takes long.
  * A wait may end early, for nothing, at any time. */
 #ifndef WEFT_SRC_POLL_H
@@ -74,6 +77,9 @@ extern _Atomic int weft__polling;
 int weft__poll_open(void);
 void weft__poll_close(void);
 int weft__poll_add(int fd, uint64_t key);
+/* Adds the descriptor unless it is there (-EEXIST: with whatever key). Otherwise returns what `add`
+ * returns. */
+int weft__poll_add_new(int fd, uint64_t key);
 void weft__poll_remove(int fd);
 /* Tells whoever waits for what has become ready, WEFT_EDGES for each of up to `looks` looks; how many edges there were. `s`: the caller's slot
  * or NULL. Does not wait. */

@@ -51,8 +51,12 @@ void weft__poll_forget(void) {
     weft__lock_leave(&serve.lock);
 }
 
+int weft__poll_add_new(int fd, uint64_t key) {
+    return serve.poller.backend->add(&serve.poller, fd, key);
+}
+
 int weft__poll_add(int fd, uint64_t key) {
-    int err = serve.poller.backend->add(&serve.poller, fd, key);
+    int err = weft__poll_add_new(fd, key);
     return err == -EEXIST ? serve.poller.backend->renew(&serve.poller, fd, key) : err;
 }
 

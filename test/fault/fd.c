@@ -81,8 +81,28 @@ static int op_accept(void *arg) {
     return error;
 }
 
+/* Nothing comes: it parks, after the number was checked. */
+static int parks(int fd) {
+    char c;
+    ssize_t n = weft_fd_read(fd, &c, 1, weft_after(100 * WEFT_US));
+    return n == WEFT_ETIMEDOUT ? 0 : (int)n;
+}
+/* The next descriptor of a number that other code closed. */
+static void use_number_again(int a, int b) {
+    int p[2];
+    STEP(parks(a));
+    CHECK_EQ(pipe(p), 0);
+    CHECK_EQ(dup2(p[0], a), a);
+    STEP(parks(a));
+    STEP(weft_fd_forget(a));
+    CHECK_EQ(dup2(b, a), a);
+    STEP(parks(a));
+    for (int i = 0; i < 2; i++) CHECK_EQ(close(p[i]), 0);
+}
+static int op_again(void *arg) { return (void)arg, on_pair(use_number_again, SOCK_STREAM); }
+
 static int each_fails(void *arg) {
-    weft_fn *ops[] = {op_stream, op_datagrams, op_pipe, op_accept};
+    weft_fn *ops[] = {op_stream, op_datagrams, op_pipe, op_accept, op_again};
     for (size_t i = 0; i < COUNT(ops); i++) check_each_fails(ops[i], arg, 40, 2, 0);
     return 0;
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* libpq, unmodified: each task has a session, sleeps in the server, and then waits there for a lock that all of them want. */
+/* libpq, unmodified. Each task has a session, sleeps in the server, and then waits there for a lock
+ * that all of them want: by the calls that wait themselves, and by those that do not, beside
+ * weft_fd_wait and selects. libpq closes its sockets with close(2). */
 #include <glob.h>
 
 #include "libs/server.h"
 
 #ifndef WEFT_HAVE_LIB
 static void check(void) { test_skip("libpq is not installed (libpq-dev)"); }
+static void check_async(void) { check(); }
 #else
 #include <libpq-fe.h>
 
@@ -76,12 +79,77 @@ static void start_postgres(void) {
     snprintf(options, sizeof options, "host=%s user=weft dbname=postgres sslmode=disable gssencmode=disable", server.dir);
 }
 
+/* ---- without waiting inside libpq ---- */
+
+enum { SESSIONS = 30, ASYNC_TASKS = 16 };
+
+/* Until its socket is ready: by weft_fd_wait and by a select in turn. */
+static void wait_for(PGconn *c, int events, int round) {
+    int fd = PQsocket(c), r;
+    CHECK_GE(fd, 0);
+    if (round % 2)
+        r = weft_select(WEFT_FOREVER, weft_on_fd(fd, events));
+    else
+        r = weft_fd_wait(fd, events, WEFT_FOREVER);
+    CHECK_MSG(r >= 0, "socket %d: %s", fd, weft_strerror(r));
+}
+
+static PGconn *connect_async(int round) {
+    PGconn *c = PQconnectStart(options);
+    CHECK(c && PQstatus(c) != CONNECTION_BAD);
+    PostgresPollingStatusType next = PGRES_POLLING_WRITING;
+    while (next != PGRES_POLLING_OK) {
+        CHECK_MSG(next == PGRES_POLLING_READING || next == PGRES_POLLING_WRITING, "%s", PQerrorMessage(c));
+        wait_for(c, next == PGRES_POLLING_READING ? WEFT_READABLE : WEFT_WRITABLE, round);
+        next = PQconnectPoll(c);
+    }
+    CHECK_EQ(PQsetnonblocking(c, 1), 0);
+    return c;
+}
+
+static int query_async(PGconn *c, const char *sql, int round) {
+    int value = -1, left;
+    CHECK_MSG(PQsendQuery(c, sql), "%s", PQerrorMessage(c));
+    while ((left = PQflush(c)) == 1) wait_for(c, WEFT_WRITABLE, round);
+    CHECK_EQ(left, 0);
+    for (PGresult *r;; PQclear(r)) {
+        while (PQisBusy(c)) {
+            wait_for(c, WEFT_READABLE, round);
+            CHECK_MSG(PQconsumeInput(c), "%s", PQerrorMessage(c));
+        }
+        if (!(r = PQgetResult(c))) return value;
+        CHECK_MSG(PQresultStatus(r) == PGRES_TUPLES_OK, "%s", PQerrorMessage(c));
+        value = atoi(PQgetvalue(r, 0, 0));
+    }
+}
+
+/* One session after the other: the next one's socket has the number of the last one's, or of
+ * another task's. */
+static int sessions(void *arg) {
+    int me = (int)(intptr_t)arg;
+    for (int i = 0; i < SESSIONS; i++) {
+        char sql[80];
+        PGconn *c = connect_async(i);
+        snprintf(sql, sizeof sql, "SELECT %d FROM pg_sleep(0.002)", me * SESSIONS + i);
+        CHECK_EQ(query_async(c, sql, i), me * SESSIONS + i);
+        PQfinish(c);
+    }
+    return 0;
+}
+
 static bool is_up(void *arg) {
     (void)arg;
     PGconn *c = PQconnectdb(options);
     bool ok = PQstatus(c) == CONNECTION_OK; /* it may still be starting */
     PQfinish(c);
     return ok;
+}
+
+static void check_async(void) {
+    start_postgres();
+    test_until(is_up, NULL);
+    run_beside_a_heartbeat(test_scale(ASYNC_TASKS, 4), sessions, NULL);
+    server_close(SIGINT);
 }
 
 static void check(void) {
@@ -100,3 +168,4 @@ static void check(void) {
 #endif
 
 TEST_T(postgres, sessions_sleep_and_wait_for_locks_on_the_server, 120) { check(); }
+TEST_T(postgres, sockets_that_libpq_closes_are_waited_for_by_the_next_session, 120) { check_async(); }

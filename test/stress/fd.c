@@ -81,6 +81,66 @@ static void check_lives(int workers) { run_and_close_all(workers, many_lives, 8)
 TEST(fd_stress, numbers_go_round_among_tasks_2) { check_lives(2); }
 TEST(fd_stress, numbers_go_round_among_tasks_4) { check_lives(4); }
 
+/* ---- the same with numbers that other code closes ---- */
+
+/* Ways to be rid of a descriptor. Each is followed by another task's use of the number. */
+static void end_somehow(int fd, uint64_t way) {
+    if (way == 0) CHECK_EQ(weft_fd_forget(fd), 0);
+    if (way == 1)
+        CHECK_EQ(weft_fd_close(fd), 0);
+    else
+        CHECK_EQ(close(fd), 0);
+}
+static void open_kind(wire *l, bool is_pipe) {
+    if (is_pipe)
+        CHECK_EQ(pipe(l->fd), 0);
+    else
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, l->fd), 0);
+}
+static int select_mark(void *arg) {
+    wire *l = arg;
+    CHECK_EQ(weft_select(WEFT_FOREVER, weft_on_fd(l->fd[0], WEFT_READABLE)), 0);
+    return read_mark(arg);
+}
+static int adopt_mark(void *arg) {
+    wire *l = arg;
+    uint32_t got = 0;
+    weft_conn *c;
+    CHECK_EQ(weft_conn_adopt(&c, l->fd[0]), 0);
+    CHECK_EQ(weft_conn_read_full(c, &got, sizeof got, NULL, WEFT_FOREVER), sizeof got);
+    CHECK_EQ(got, l->mark);
+    CHECK_EQ(weft_conn_release(c), l->fd[0]);
+    return 0;
+}
+
+static int one_foreign_life(void *arg) {
+    uint64_t random = (uint64_t)(uintptr_t)arg * 0x9e3779b97f4a7c15u + test_random();
+    weft_fn *ways[] = {read_mark, select_mark, adopt_mark};
+    for (long i = test_scale(4000, 40); i > 0; i--) {
+        wire l = {.mark = (uint32_t)test_random_from(&random)};
+        bool is_pipe = !test_below(&random, 3);
+        weft_scope s;
+        open_kind(&l, is_pipe);
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, ways[test_below(&random, is_pipe ? 2 : 3)], &l), 0);
+        for (uint64_t k = test_below(&random, 3); k; k--) weft_yield();
+        CHECK_EQ(weft_fd_write(l.fd[1], &l.mark, sizeof l.mark, WEFT_FOREVER), sizeof l.mark);
+        CHECK_EQ(weft_scope_end(&s), 0);
+        uint64_t first = test_below(&random, 2);
+        end_somehow(l.fd[first], test_below(&random, 6));
+        end_somehow(l.fd[!first], test_below(&random, 6));
+    }
+    return 0;
+}
+static int many_foreign_lives(void *arg) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (intptr_t i = 0; i < (intptr_t)arg; i++) CHECK_EQ(weft_spawn(&s, one_foreign_life, as_arg(i + 1)), 0);
+    return weft_scope_end(&s);
+}
+TEST(fd_stress, numbers_that_other_code_closes_go_round_among_tasks_1) { run_and_close_all(1, many_foreign_lives, 8); }
+TEST(fd_stress, numbers_that_other_code_closes_go_round_among_tasks_4) { run_and_close_all(4, many_foreign_lives, 8); }
+
 /* ---- closing against waiters ---- */
 
 typedef struct {

@@ -146,6 +146,7 @@ static struct {
     weft__edge edges[64];
     int count, kicks;
     atomic_int added, fail_add;
+    bool has[256]; /* by number */
     _Atomic uint64_t last_key;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -157,6 +158,7 @@ static int fake_open(weft__poller *p) {
     pthread_cond_init(&fake.changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     fake.count = fake.kicks = 0;
+    memset(fake.has, 0, sizeof fake.has);
     atomic_store(&fake.added, 0);
     return 0;
 }
@@ -164,15 +166,26 @@ static void fake_close(weft__poller *p) {
     (void)p;
     pthread_cond_destroy(&fake.changed);
 }
-static int fake_add(weft__poller *p, int fd_, uint64_t key) {
+static int fake_renew(weft__poller *p, int fd_, uint64_t key) {
     (void)p, (void)fd_;
-    pthread_mutex_lock(&fake.lock);
     fake.last_key = key;
     fake.added++;
-    pthread_mutex_unlock(&fake.lock);
     return fake.fail_add;
 }
-static void fake_remove(weft__poller *p, int fd_) { (void)p, (void)fd_; }
+static int fake_add(weft__poller *p, int fd_, uint64_t key) {
+    CHECK_GT(COUNT(fake.has), fd_);
+    pthread_mutex_lock(&fake.lock);
+    int err = fake.has[fd_] ? -EEXIST : fake_renew(p, fd_, key);
+    if (!err) fake.has[fd_] = true;
+    pthread_mutex_unlock(&fake.lock);
+    return err;
+}
+static void fake_remove(weft__poller *p, int fd_) {
+    (void)p;
+    pthread_mutex_lock(&fake.lock);
+    fake.has[fd_] = false;
+    pthread_mutex_unlock(&fake.lock);
+}
 static int fake_wait(weft__poller *p, weft__edge *out, int max, int64_t until, bool *kicked) {
     (void)p;
     *kicked = false;
@@ -207,7 +220,7 @@ static void fake_edge(uint64_t key, uint32_t ready) {
     pthread_cond_broadcast(&fake.changed);
     pthread_mutex_unlock(&fake.lock);
 }
-static const weft__backend fakes = {"fake", fake_open, fake_close, fake_add, fake_add, fake_remove, fake_wait, fake_kick};
+static const weft__backend fakes = {"fake", fake_open, fake_close, fake_add, fake_renew, fake_remove, fake_wait, fake_kick};
 
 static atomic_int began, got;
 static int read_one(void *arg) {
