@@ -2,7 +2,7 @@
 /* weft: a concurrency runtime for C. This header includes all of it, in reading order.
  *
  * A program starts the runtime (runtime.h) and spawns tasks into scopes (task.h, scope.h), which talk over channels (chan.h, select.h).
- * What may wait takes a deadline as its last parameter, and ends with WEFT_ECANCELED when its scope is cancelled. 0 or positive is
+ * What may wait takes a deadline as its last parameter, and ends with WEFT_ECANCELED when its scope is cancelled; base.h has the rule. 0 or positive is
  * success, negative an error: -errno from the kernel, or a WEFT_E… code (base.h). */
 #ifndef WEFT_H
 #define WEFT_H

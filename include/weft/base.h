@@ -46,8 +46,12 @@ static inline weft_deadline weft__deadline(int64_t ns) {
     return d;
 }
 
+/* One rule for every function that takes a deadline. In a cancelled scope it fails with
+ * WEFT_ECANCELED before it tries, also if the deadline has passed. WEFT_POLL is the exception: what
+ * can be done at once is done, in a cancelled scope too. What cannot gives WEFT_ECANCELED there, and
+ * WEFT_EAGAIN elsewhere. Outside a cancelled scope a deadline that has passed still tries once. */
 #define WEFT_FOREVER (weft__deadline(0))      /* wait as long as it takes */
-#define WEFT_POLL (weft__deadline(INT64_MIN)) /* try once, never park: WEFT_EAGAIN if it cannot be done now */
+#define WEFT_POLL (weft__deadline(INT64_MIN)) /* try once, never park */
 
 /* The monotonic clock, in nanoseconds. */
 WEFT_API int64_t weft_now(void);
@@ -59,7 +63,7 @@ WEFT_API weft_deadline weft_at(int64_t monotonic_ns);
 enum {
     WEFT_ECANCELED = -5001,   /* the scope was cancelled, or its deadline passed; weft_cancel_cause says which */
     WEFT_ETIMEDOUT = -5002,   /* the operation's own deadline passed */
-    WEFT_EAGAIN = -5003,      /* WEFT_POLL, and it cannot be done now */
+    WEFT_EAGAIN = -5003,      /* WEFT_POLL, it cannot be done now, and the scope is not cancelled */
     WEFT_ECLOSED = -5004,     /* the channel or descriptor is closed */
     WEFT_EEOF = -5005,        /* the stream ended before everything asked for had come */
     WEFT_ESTALE = -5006,      /* late, forged or recycled */

@@ -68,11 +68,13 @@ WEFT_API size_t weft_chan_cap(weft_chan *c);
 /* What has happened so far. */
 WEFT_API void weft_chan_stats_get(weft_chan *c, weft_chan_stats *out);
 
-/* Sends the element if that can be done at once. WEFT_EAGAIN, WEFT_ECLOSED, WEFT_ECANCELED: it was not sent. */
+/* Sends the element if that can be done at once, in a cancelled scope too. WEFT_ECLOSED, WEFT_EAGAIN
+ * (in a cancelled scope WEFT_ECANCELED): it was not sent. */
 static inline int weft_chan_try_send(weft_chan *c, const void *elem) {
     return weft_chan_send(c, elem, WEFT_POLL);
 }
-/* Receives an element if there is one now. WEFT_EAGAIN, WEFT_ECLOSED, WEFT_ECANCELED: *elem is untouched. */
+/* Receives an element if there is one now, in a cancelled scope too. Errors as weft_chan_try_send:
+ * *elem is untouched. */
 static inline int weft_chan_try_recv(weft_chan *c, void *elem) {
     return weft_chan_recv(c, elem, WEFT_POLL);
 }

@@ -73,7 +73,7 @@ static inline weft_case weft_on_fd(int fd, int events) {
 }
 
 /* Waits until one case can be done, does it and returns its index; among several that can, one is chosen at random.
- * WEFT_EAGAIN (WEFT_POLL and none is ready), WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ECLOSED, WEFT_ENOMEM (more than 16 cases, or as
+ * WEFT_EAGAIN (WEFT_POLL and none is ready; in a cancelled scope WEFT_ECANCELED), WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ECLOSED, WEFT_ENOMEM (more than 16 cases, or as
  * weft_chan_send), WEFT_EDEADLOCK (the calling task is one of those waited for), WEFT_EINVAL (an unknown case or event, or more than 65,535 cases); with
  * descriptors also what weft_fd_wait gives (-EBADF: there is no such descriptor), and on a plain thread WEFT_ETERMINATED: the runtime ended
  * meanwhile. With every case disabled it waits for the deadline or cancellation. */

@@ -5,7 +5,8 @@
  * object, also by whoever has just unlocked it. Tasks and plain threads use them alike, mixed, with or without a runtime.
  *
  * What takes a deadline is a cancellation point: WEFT_ETIMEDOUT, WEFT_EAGAIN (WEFT_POLL) and WEFT_ECANCELED leave the object as it was.
- * What takes none waits as long as it takes. Waiters are served first come, first served, except that a mutex may be taken by
+ * With WEFT_POLL a lock that is free is taken in a cancelled scope, too (base.h). What takes no
+ * deadline waits as long as it takes, or tries; it never looks whether the scope is cancelled. Waiters are served first come, first served, except that a mutex may be taken by
  * whoever comes by while the one who was woken is still on its way; nobody is overtaken like that for more than a millisecond.
  * A timer's function must not wait: there, a lock that is not free aborts unless it is tried (trylock, WEFT_POLL).
  * Misuse that can only be a bug prints a sentence and aborts.

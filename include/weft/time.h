@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Sleeps until the moment given; 0 when it has come, never before. WEFT_FOREVER sleeps until cancelled. WEFT_ECANCELED. */
+/* Sleeps until the moment given; 0 when it has come, never before. WEFT_FOREVER sleeps until cancelled; WEFT_POLL does not sleep:
+ * 0, in a cancelled scope too. WEFT_ECANCELED. */
 WEFT_API int weft_sleep(weft_deadline until);
 /* Sleeps for a duration; zero or negative: returns 0 at once (WEFT_ECANCELED in a cancelled scope). */
 WEFT_API int weft_sleep_for(int64_t duration);

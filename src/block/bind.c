@@ -201,7 +201,7 @@ static int bind(int cpu, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     if (!s) return 0;
     weft__task *t = weft__cur(weft__self());
-    int err = t->pins ? WEFT_EINVAL : weft__cancel_check(&t->b);
+    int err = t->pins ? WEFT_EINVAL : weft__cancel_first(&t->b, deadline);
     weft__worker *w = NULL;
     if (t->binds) err = 0;
     if (!err && !t->binds) err = obtain(&w, t, &s, deadline);

@@ -229,7 +229,7 @@ int weft_block(weft_fn *fn, void *arg, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
     call c = {.fn = fn, .arg = arg};
-    int err = weft__cancel_check(b);
+    int err = weft__cancel_first(b, deadline);
     if (!s) return err ? err : weft__thread_call(fn, arg, "a plain thread");
     if (!err) err = call_on_pool(&c, b, &s, deadline);
     weft__leave();

@@ -119,7 +119,7 @@ static bool has_ended(weft_thread *t) {
 int weft_thread_join(weft_thread *t, int *result, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
-    int err = weft__cancel_check(b);
+    int err = weft__cancel_first(b, deadline);
     if (!err && !s && running == t) err = WEFT_EDEADLOCK;
     if (!err && !has_ended(t)) err = wait_for_end(t, deadline, b, &s);
     if (s) weft__leave();

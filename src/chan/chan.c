@@ -324,7 +324,7 @@ static WEFT_NOINLINE int operate_slow(weft_chan *c, int what, void *elem, weft_d
     weft__wait wait = {.armed = false};
     aid aid = {NULL, false};
     bool ready = false; /* to wait */
-    int r = weft__cancel_check(b), err = 0;
+    int r = weft__cancel_first(b, deadline), err = 0;
     while (r == 0) {
         weft__store(&b->wait_lock, &c->lock, release); /* P3; pairs with the acquire in weft__interrupt */
         weft__lock_take_on(&c->lock, s);

@@ -138,7 +138,7 @@ static WEFT_NOINLINE int32_t wait_few(weft_case *cases, uint32_t n, weft__block 
 int weft__select_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index) {
     weft_case *k = &cases[index];
     int r = k->op == WEFT_CASE_SEND ? weft__chan_send_aided(k->chan, k->elem) : weft__chan_recv_aided(k->chan, k->elem);
-    if (r == WEFT_EAGAIN) return weft_selectv(cases, n, deadline);
+    if (r == WEFT_EAGAIN || r == WEFT_ECANCELED) return weft_selectv(cases, n, deadline); /* others may be ready */
     if (k->open && (r == 0 || r == WEFT_ECLOSED)) {
         *k->open = r == 0;
         r = 0;
@@ -162,7 +162,7 @@ static int32_t select_any(selection *s, weft_deadline deadline) {
     if (slot) slot = weft__spend(slot);
     weft__block *b = weft__me(), *wake = NULL;
     int32_t result = check(s->cases, s->n, b);
-    if (!result) result = weft__cancel_check(b);
+    if (!result) result = weft__cancel_first(b, deadline);
     if (!result) {
         result = s->turn ? look_many(s, false, slot, &wake) : look_few(s->cases, s->n, false, slot, &wake);
         if (wake) weft__resume(wake, slot);

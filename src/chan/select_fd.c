@@ -191,7 +191,7 @@ static uint32_t some_random(void) {
 static int32_t select_one(selection *s, weft_deadline deadline) {
     int64_t nap = NAP_FIRST;
     s->random = some_random();
-    int err = weft__fd_begin();
+    int err = weft__fd_begin(deadline);
     if (!err) err = open_all(s);
     if (err) return err;
     for (;;) {

@@ -220,8 +220,8 @@ int weft__fd_nonblock(const weft__fd *f);
 WEFT_INLINE bool weft__fd_valid(const weft__fd *f) {
     return !f->d || weft__load(&f->d->generation, acquire) == f->generation; /* pairs with end_generation; a hint */
 }
-/* Before an operation: 0; WEFT_ECANCELED; and what each operation costs of the slot's budget. */
-int weft__fd_begin(void);
+/* Spends what an operation costs of the slot's budget, before it. Returns as weft__cancel_first. */
+int weft__fd_begin(weft_deadline deadline);
 
 /* The runtime has ended: nothing is known, and plain threads that wait ask the kernel. */
 void weft__descs_close(void);

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include "io/op.h"
+#include "task/task.h"
 
 #include <weft/io.h>
 #include <weft/time.h>
@@ -76,7 +77,7 @@ static ssize_t aside_on(const weft__fd *f, weft__attempt *call, request *q, weft
 }
 
 static WEFT_COLD ssize_t operate_aside(int fd, weft__attempt *call, request *q, weft_deadline deadline) {
-    ssize_t r = weft__fd_begin();
+    ssize_t r = weft__fd_begin(deadline);
     if (r) return r;
     do {
         weft__fd f;
@@ -133,7 +134,7 @@ ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr
 /* No edge tells when there is room: it is tried again, after naps that grow. 0: now; or why not any more. */
 enum { NAP_FIRST = 1000 * 1000, NAP_MAX = 32 * 1000 * 1000 }; /* ns */
 static int nap_for(int64_t *nap, weft_deadline deadline) {
-    if (weft__once(deadline)) return deadline.ns == INT64_MIN ? WEFT_EAGAIN : WEFT_ETIMEDOUT;
+    if (weft__once(deadline)) return deadline.ns == INT64_MIN ? weft__cancel_poll(weft__me()) : WEFT_ETIMEDOUT;
     weft_deadline next = weft_after(*nap);
     if (deadline.ns && deadline.ns < next.ns) next = deadline;
     if (*nap < NAP_MAX) *nap *= 2;
@@ -143,6 +144,8 @@ static int nap_for(int64_t *nap, weft_deadline deadline) {
 /* A Unix socket that sends to an address whose queue is full is told of no room there; the attempt itself makes an edge, so that who waited for one would
  * go round and round. */
 static ssize_t send_to(int fd, weft__attempt *call, request *q, weft_deadline deadline) {
+    int cancelled = weft__cancel_first(weft__me(), deadline); /* the attempts below are made with WEFT_POLL */
+    if (cancelled) return cancelled;
     for (int64_t nap = NAP_FIRST;;) {
         int domain = AF_UNSPEC;
         ssize_t r = operate(fd, WEFT_SIDE_WRITE, call, q, 0, WEFT_POLL);
@@ -223,7 +226,7 @@ static int connect_end(const weft__fd *f, weft_deadline deadline) {
 
 /* The poller gets the descriptor after the call: one that is not connected yet counts as hung up. */
 int weft_fd_connect(int fd, const struct sockaddr *to, socklen_t len, weft_deadline deadline) {
-    int err = weft__fd_begin();
+    int err = weft__fd_begin(deadline);
     if (!err) err = weft__desc_os_nonblock(fd);
     if (!err) err = connect_begin(fd, to, len, deadline);
     if (err != -EINPROGRESS) return err;
@@ -264,7 +267,7 @@ static int wait_on(const weft__fd *f, int events, weft_deadline deadline) {
 
 int weft_fd_wait(int fd, int events, weft_deadline deadline) {
     if (!events || (events & ~(WEFT_READABLE | WEFT_WRITABLE))) return WEFT_EINVAL;
-    int r = weft__fd_begin();
+    int r = weft__fd_begin(deadline);
     if (r) return r;
     do {
         weft__fd f;

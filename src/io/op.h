@@ -63,7 +63,7 @@ WEFT_INLINE ssize_t weft__op_turn(const weft__fd *f, int side, weft__attempt *ca
 /* The turn, and the operation. By number also WEFT_FD_ANOTHER. */
 WEFT_INLINE ssize_t weft__op_by(int by, const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,
                                 weft_deadline deadline) {
-    int err = weft__fd_begin();
+    int err = weft__fd_begin(deadline);
     if (!err) err = by ? weft__turn_take_checked(f, side, deadline) : weft__turn_take(f, side, deadline);
     if (unlikely(err)) return err;
     bool mine = true;

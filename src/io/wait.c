@@ -13,14 +13,14 @@ enum { OPERATION_COST = 8 }; /* of the slot's budget: a system call takes as lon
 
 /* ---- waiting ---- */
 
-WEFT_HOT int weft__fd_begin(void) {
+WEFT_HOT int weft__fd_begin(weft_deadline deadline) {
     weft__slot *s = weft__enter();
     if (s) {
         s->budget -= OPERATION_COST - 1;
         (void)weft__spend(s);
         weft__leave();
     }
-    return weft__cancel_check(weft__me());
+    return weft__cancel_first(weft__me(), deadline);
 }
 
 /* What is waited for: an edge for a side, the side's turn, any edge. */
@@ -113,7 +113,7 @@ WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline d
  * closing, which is looked for now and then if there is something to look at (until we leave, the
  * number stays as it is). */
 static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline deadline) {
-    if (deadline.ns == INT64_MIN) return WEFT_EAGAIN;
+    if (deadline.ns == INT64_MIN) return weft__cancel_poll(weft__me());
     for (;;) {
         int64_t until = deadline.ns, look = weft__os_now() + 20 * WEFT_MS;
         if (until && until <= weft__clock_now()) return WEFT_ETIMEDOUT;
@@ -189,7 +189,7 @@ static int take_now(const weft__fd *f, int side, int err) {
 }
 
 int weft__turn_take_slow(const weft__fd *f, int side, weft_deadline deadline) {
-    if (deadline.ns == INT64_MIN) return take_now(f, side, WEFT_EAGAIN);
+    if (deadline.ns == INT64_MIN) return take_now(f, side, weft__cancel_poll(weft__me()));
     if (deadline.ns && deadline.ns <= weft__clock_now()) return take_now(f, side, WEFT_ETIMEDOUT);
     return park(f, TURN_READ + side, 0, deadline, NULL);
 }

@@ -159,7 +159,7 @@ WEFT_INLINE ssize_t read_some(weft_conn *c, void *buf, size_t n, weft_deadline d
 
 /* Into the operation, with the turn; out of it again. (No hints at `err`: with them GCC took the common path for a seldom one.) */
 WEFT_INLINE int begin(weft_conn *c, int side, weft_deadline deadline) {
-    int err = weft__fd_begin();
+    int err = weft__fd_begin(deadline);
     if (unlikely(err)) return err;
     use(c);
     err = weft__turn_take(&c->f, side, deadline);

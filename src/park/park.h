@@ -223,7 +223,8 @@ typedef struct weft__wait {
     bool expired; /* the deadline ended the wait: its timer has fired, and is done with us */
 } weft__wait;
 
-/* Before the object's lock is taken for the decisive look. 0; WEFT_EAGAIN: WEFT_POLL; WEFT_ETIMEDOUT: the deadline lies in the past. */
+/* Before the object's lock is taken for the decisive look. Returns 0; WEFT_EAGAIN, in a cancelled scope
+ * WEFT_ECANCELED: WEFT_POLL; WEFT_ETIMEDOUT: the deadline lies in the past. */
 int weft__wait_prepare(weft__wait *w, weft__block *b, weft_deadline deadline, weft__slot *s);
 /* Under the object's lock (or after PARKING and a full barrier), about to park: 0; WEFT_ETIMEDOUT; WEFT_ECANCELED. */
 int weft__wait_check(weft__wait *w);

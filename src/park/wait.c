@@ -30,7 +30,7 @@ static void arm(weft__wait *w, int64_t when, weft__slot *s) {
 int weft__wait_prepare(weft__wait *w, weft__block *b, weft_deadline deadline, weft__slot *s) {
     w->block = b;
     w->armed = w->expired = false;
-    if (deadline.ns == INT64_MIN) return WEFT_EAGAIN;
+    if (deadline.ns == INT64_MIN) return weft__cancel_poll(b);
     if (deadline.ns != 0 && deadline.ns <= weft__clock_now()) return WEFT_ETIMEDOUT;
     if (b->linked == WEFT_LINK_NONE) weft__block_link(b);
     if (deadline.ns == 0 || !s) return 0; /* a plain thread sleeps with its deadline */

@@ -56,7 +56,7 @@ static int meet(weft__barrier *b, weft__sync_wait *w, int poll) {
 int weft_barrier_wait(weft_barrier *barrier, weft_deadline deadline) {
     weft__barrier *b = barrier_of(barrier);
     if (b->parties == 0) weft__die("weft_barrier_wait: barrier %p was not initialised", (void *)b);
-    int err = weft__sync_check();
+    int err = weft__sync_check(deadline);
     if (err) return err;
     weft__sync_wait w;
     err = weft__sync_begin(&w, b, deadline);

@@ -54,7 +54,7 @@ int weft_cond_wait(weft_cond *cond, weft_mutex *mutex, weft_deadline deadline) {
     weft__cond *c = cond_of(cond);
     weft__mutex *m = weft__mutex_of(mutex);
     weft__mutex_mine(m, "weft_cond_wait");
-    int err = weft__sync_check();
+    int err = weft__sync_check(deadline);
     if (err) return err;
     weft__sync_wait w;
     bool released = false, checked = weft__held_on();

@@ -77,7 +77,7 @@ static bool over_or_announce(weft__group *g) {
 
 int weft_waitgroup_wait(weft_waitgroup *group, weft_deadline deadline) {
     weft__group *g = group_of(group);
-    int err = weft__sync_check();
+    int err = weft__sync_check(deadline);
     if (err) return err;
     if (weft__load(&g->state, acquire) == 0) return 0; /* pairs with the last CAS of try_add, or the end of add_slow */
     weft__sync_wait w;

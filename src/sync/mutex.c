@@ -139,7 +139,7 @@ int weft_mutex_trylock(weft_mutex *m) {
 
 int weft_mutex_lock_until(weft_mutex *mutex, weft_deadline deadline) {
     weft__mutex *m = weft__mutex_of(mutex);
-    int err = weft__sync_check();
+    int err = weft__sync_check(deadline);
     if (err) return err;
     err = try_lock(mutex, __builtin_return_address(0));
     if (!err) return 0;

@@ -134,7 +134,7 @@ static int try_lock(weft_rwlock *rw, bool writes, void *place) {
 
 static int lock_until(weft_rwlock *rw, bool writes, weft_deadline deadline, void *place) {
     weft__rwlock *l = lock_of(rw);
-    int err = weft__sync_check();
+    int err = weft__sync_check(deadline);
     if (err) return err;
     if (!try_enter(l, writes)) {
         weft__sync_wait w;

@@ -46,7 +46,7 @@ static bool take_or_announce(weft__sem *m) {
 
 int weft_sem_acquire(weft_sem *sem, weft_deadline deadline) {
     weft__sem *m = sem_of(sem);
-    int err = weft__sync_check();
+    int err = weft__sync_check(deadline);
     if (err) return err;
     if (try_take(m)) return 0;
     weft__sync_wait w;

@@ -76,10 +76,10 @@ WEFT_INLINE void weft__sync_pause(weft__worker *w) {
     t->locks++;
     if (unlikely(weft__sync_turn_over(w, t))) weft__sync_step_back();
 }
-/* Cancelled before it begins? */
-WEFT_INLINE int weft__sync_check(void) {
+/* Cancelled before it begins? As weft__cancel_first. */
+WEFT_INLINE int weft__sync_check(weft_deadline deadline) {
     weft__sync_pause(weft__self());
-    return weft__cancel_check(weft__me());
+    return weft__cancel_first(weft__me(), deadline);
 }
 
 /* ---- waiting ---- */

@@ -59,7 +59,7 @@ static int choose(choice *c, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     weft__many *m = &c->many;
     weft__block *b = m->block = weft__me(), *wake = NULL;
-    int result = weft__cancel_check(b);
+    int result = weft__cancel_first(b, deadline);
     if (!result) result = prepare(c, b);
     if (!result) {
         weft__many_lock(m, s);

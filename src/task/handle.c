@@ -87,7 +87,7 @@ int weft__handle_take(weft_task *h) {
 int weft_task_join(weft_task *h, int *result, weft_deadline deadline) {
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
-    int err = weft__cancel_check(b);
+    int err = weft__cancel_first(b, deadline);
     if (!err && b->home == &h->scope) err = WEFT_EDEADLOCK;
     if (!err) {
         weft__lock_take(&h->lock);

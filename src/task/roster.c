@@ -246,7 +246,7 @@ int weft_scope_wait_any(weft_scope *scope, int *result, weft_deadline deadline) 
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
     weft__roster *r = weft__scope_roster(home);
-    int value = 0, err = weft__cancel_check(b);
+    int value = 0, err = weft__cancel_first(b, deadline);
     if (!err && (!r || !r->keep || r->opener != b)) err = WEFT_EINVAL;
     if (!err) {
         weft__lock_take(&r->lock);

@@ -160,6 +160,17 @@ WEFT_INLINE int weft__cancel_check(weft__block *b) {
     if (likely(weft__load(&b->epoch, relaxed) == weft__load(&weft__rt.epoch, relaxed))) return 0;
     return weft__cancel_look(b);
 }
+/* Asks before an operation with this deadline is tried: with WEFT_POLL it is tried in a cancelled
+ * scope, too (base.h). Returns 0 or WEFT_ECANCELED. */
+WEFT_INLINE int weft__cancel_first(weft__block *b, weft_deadline deadline) {
+    int err = weft__cancel_check(b); /* with WEFT_POLL, too: the block remembers that nothing is cancelled */
+    return unlikely(err) && deadline.ns == INT64_MIN ? 0 : err;
+}
+/* Says why an operation with WEFT_POLL was not done. Returns WEFT_ECANCELED or WEFT_EAGAIN. */
+WEFT_INLINE int weft__cancel_poll(weft__block *b) {
+    int err = weft__cancel_check(b);
+    return err ? err : WEFT_EAGAIN;
+}
 /* Cancels the scope for `cause`, unless it is cancelled already, and ends every wait in it. `s`: the caller's slot or NULL. */
 void weft__scope_cancel(weft__scope *scope, int cause, weft__slot *s);
 /* The root: every task there is. */

@@ -33,7 +33,7 @@ static int sleep_until(weft__block *b, weft__slot **s, weft_deadline until) {
 int weft_sleep(weft_deadline until) {
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
-    int err = weft__cancel_check(b);
+    int err = weft__cancel_first(b, until);
     if (!err && until.ns != INT64_MIN) err = sleep_until(b, &s, until);
     if (s) weft__leave();
     return err == WEFT_ETIMEDOUT ? 0 : err;

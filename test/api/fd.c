@@ -202,7 +202,7 @@ static int ends(void *arg) {
     CHECK_EQ(weft_spawn(&s, expect_wait, as_arg(WEFT_ECANCELED)), 0);
     task_wait_parked(&started, 3);
     weft_scope_cancel(&s);
-    CHECK_EQ(weft_fd_read(pair[0], &c, 1, WEFT_POLL), WEFT_ECANCELED); /* before trying */
+    CHECK_EQ(weft_fd_read(pair[0], &c, 1, WEFT_POLL), WEFT_ECANCELED); /* tried, and nothing there */
     CHECK_EQ(weft_scope_end(&s), 0);
     CHECK_EQ(write(pair[1], "z", 1), 1);
     CHECK_EQ(weft_fd_read(pair[0], &c, 1, WEFT_FOREVER), 1); /* the turn was given back */
