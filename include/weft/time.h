@@ -32,14 +32,18 @@ typedef void weft_timer_fn(void *arg);
 /* Arms the timer: fn(arg) is called when the deadline has come, never before; in the past: at once; WEFT_FOREVER: never. With an
  * interval (nanoseconds; 0 = once) it is armed again when fn returns, for the next deadline + n * interval that lies ahead: it does
  * not drift, and what was missed is skipped. A timer that is armed already is moved; one whose function runs is armed as well, and
- * fires after that has returned. WEFT_EINVAL: no function, or a negative interval. WEFT_ETERMINATED: no runtime runs, or it stops.
- * weft_stop stops all timers. */
+ * fires after that has returned. WEFT_EINVAL: no function, or a negative interval. WEFT_ECANCELED: called by
+ * the timer's own function, and weft_timer_stop_wait waits for that to return; the timer stays stopped. WEFT_ETERMINATED: no runtime runs, or
+ * it stops. weft_stop stops all timers. */
 WEFT_API int weft_timer_start(weft_timer *t, weft_deadline deadline, int64_t interval, weft_timer_fn *fn, void *arg);
 /* Stops the timer. 1: it was armed, and that call will not come. 0: its function has been called or is running (and will not be
- * called again), or it was not armed. Never waits. */
+ * called again, unless the timer is started again), or it was not armed. Never waits. */
 WEFT_API int weft_timer_stop(weft_timer *t);
-/* The same, and when it returns the function is not running: the timer's memory and fn's may go. From inside fn itself it does not wait,
- * and the timer must stay until fn has returned. Not a cancellation point: it always waits, for as long as fn takes. */
+/* The same, and when it returns the function is not running and the timer is not armed, whatever the function did: the timer's memory and
+ * fn's may go. While it waits, a start by fn is refused with WEFT_ECANCELED. A start by another task or thread meanwhile is not: it
+ * arms the timer, so a caller that lets the memory go sees to it that there is none. From inside fn itself it does not wait, fn may
+ * start the timer afterwards, and the timer must stay until fn has returned. Not a cancellation point: it always waits, for as long
+ * as fn takes. */
 WEFT_API int weft_timer_stop_wait(weft_timer *t);
 
 /* A ticker: a timer that sends. All zero before its first use. */

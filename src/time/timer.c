@@ -13,6 +13,9 @@
  *           OUT -> WHEEL              settle, if it has an interval
  *           LATE -> DUE               settle
  *           any -> OUT                weft_timer_stop; the runtime stops
+ *           any -> BARRED             weft_timer_stop_wait, while its function runs: that cannot start it any more
+ *           BARRED -> OUT             settle
+ *           BARRED -> WHEEL           weft_timer_start, by others
  *
  * Invariants
  *  T1  Everything but `home` and `run` is under the lock of the wheel that `home` names.
@@ -24,6 +27,8 @@
  *      runner looks for him after it has cleared both. The waiters' lock is an object's: no wheel's lock is taken inside.
  *  T5  Once the root is cancelled nothing becomes due any more; those left in the wheels are taken out when the runtime closes, after
  *      the last runner has ended. Plain threads touch wheels only inside weft__foreign_enter, in a phase in which there are some.
+ *  T6  BARRED is as OUT, with its function running; a start by that function is refused. So a timer whose weft_timer_stop_wait has begun
+ *      is not armed when that returns, whatever its function does; unless another task starts it.
  *
  * Rejected: the function under the wheel's lock (see above); on the worker's own stack (it could neither lose its slot nor enter the
  * runtime); a task for each timer (a record and a stack each, when one does for 256); a lock in each timer (the wheel's is taken anyway). */
@@ -34,8 +39,8 @@
 
 #include <weft/time.h>
 
-enum { OUT, WHEEL, DUE, LATE };   /* place */
-enum { RUNNING = 1, WAITED = 2 }; /* run */
+enum { OUT, WHEEL, DUE, LATE, BARRED }; /* place */
+enum { RUNNING = 1, WAITED = 2 };       /* run */
 enum { OUTSIDE = 0xffff, HOME_BITS = 16 };
 enum { RUNNER_BATCH = 32 }; /* functions called before other tasks get a turn */
 
@@ -88,10 +93,11 @@ static weft__wheel *lock_timer(timer *t) {
 /* Out of the wheel or ring it hangs in. True: it would have fired. Under the lock. */
 static bool take_out(weft__wheel *w, timer *t) {
     uint32_t place = t->place;
+    if (place == OUT || place == BARRED) return false;
     t->place = OUT;
     if (place == WHEEL) weft__wheel_remove(w, &t->node);
     if (place == DUE) weft__due_remove(&t->node);
-    return place != OUT;
+    return true;
 }
 
 /* Its first start of all: nobody else may know it yet, so nobody else changes `home`. */
@@ -173,6 +179,12 @@ typedef struct weft__call {
     void *arg;
 } call;
 
+/* Whether the caller is the timer's own function. */
+static WEFT_COLD bool is_inside(const timer *t) {
+    weft__task *me = weft__cur(weft__self());
+    return me && me->timer_call && me->timer_call->t == t;
+}
+
 static call take_due(weft__wheel *w) {
     weft__wheel_enter(w);
     weft__timer *node = weft__due_first(w);
@@ -203,6 +215,8 @@ static bool settle(weft__wheel *w, timer *t) {
         t->node.when = next_tick(t->node.when, t->interval, weft__clock_now());
         t->place = WHEEL;
         earliest = weft__wheel_add(w, &t->node);
+    } else if (t->place == BARRED) {
+        t->place = OUT; /* T6 */
     }
     uint32_t run = weft__xchg(&t->run, 0, acq_rel); /* T3; pairs with the looks in weft_timer_stop_wait */
     weft__wheel_leave(w);
@@ -283,6 +297,24 @@ void weft__timers_drop(weft__wheel *w) {
 
 /* ---- starting ---- */
 
+/* Takes out a timer that is to be started. Returns false if it is not to be: T6. Caller holds the wheel's lock. */
+static WEFT_NOINLINE bool withdraw(weft__wheel *w, timer *t) {
+    if (t->place == BARRED) return !is_inside(t);
+    take_out(w, t);
+    return true;
+}
+
+/* Arms a timer that is out. Returns whether it became the earliest of its wheel. Caller holds the wheel's lock. */
+WEFT_INLINE bool arm(weft__wheel *w, timer *t, weft_deadline deadline, int64_t interval, weft_timer_fn *fn, void *arg) {
+    t->node.when = deadline.ns == 0 ? INT64_MAX : deadline.ns < 1 ? 1 : deadline.ns;
+    t->node.fire = fired;
+    t->node.near = arg;
+    t->fn = fn;
+    t->interval = interval;
+    t->place = WHEEL;
+    return weft__wheel_add(w, &t->node);
+}
+
 int weft_timer_start(weft_timer *storage, weft_deadline deadline, int64_t interval, weft_timer_fn *fn, void *arg) {
     if (!fn || interval < 0) return WEFT_EINVAL;
     timer *t = timer_of(storage);
@@ -294,15 +326,11 @@ int weft_timer_start(weft_timer *storage, weft_deadline deadline, int64_t interv
         err = WEFT_ETERMINATED;
     } else {
         weft__wheel *w = lock_for_start(t, home_of(s));
-        take_out(w, t);
-        t->node.when = deadline.ns == 0 ? INT64_MAX : deadline.ns < 1 ? 1 : deadline.ns;
-        t->node.fire = fired;
-        t->node.near = arg;
-        t->fn = fn;
-        t->interval = interval;
-        t->place = WHEEL;
-        earliest = weft__wheel_add(w, &t->node);
-        earliest = earliest && (!s || w != &s->wheel); /* our own worker looks before it sleeps */
+        if (t->place != OUT && unlikely(!withdraw(w, t)))
+            err = WEFT_ECANCELED;
+        else
+            earliest =
+                arm(w, t, deadline, interval, fn, arg) && (!s || w != &s->wheel); /* our own worker looks before it sleeps */
         weft__wheel_leave(w);
     }
     if (s)
@@ -315,21 +343,27 @@ int weft_timer_start(weft_timer *storage, weft_deadline deadline, int64_t interv
 
 /* ---- stopping ---- */
 
-static int stop(timer *t) {
+/* `bar`: the function that runs now, if it does, is not to start the timer again. */
+static int stop(timer *t, bool bar) {
     weft__wheel *w = lock_timer(t);
     if (!w) return 0;
     int armed = take_out(w, t);
-    t->interval = 0; /* if its function runs, settle leaves it at that */
+    t->interval = 0;                                                      /* if its function runs, settle leaves it at that */
+    if (unlikely(bar) && weft__load(&t->run, relaxed)) t->place = BARRED; /* T6; `run` by T3, under the lock */
     weft__wheel_leave(w);
     return armed;
 }
 
-int weft_timer_stop(weft_timer *storage) {
-    if (likely(in_task())) return stop(timer_of(storage)); /* no slot is touched: no entry needed */
+WEFT_INLINE int stop_anywhere(timer *t, bool bar) {
+    if (likely(in_task())) return stop(t, bar); /* no slot is touched: no entry needed */
     if (!enter_from_outside()) return 0;
-    int armed = stop(timer_of(storage));
+    int armed = stop(t, bar);
     weft__foreign_leave();
     return armed;
+}
+
+int weft_timer_stop(weft_timer *storage) {
+    return stop_anywhere(timer_of(storage), false);
 }
 
 /* ---- waiting for the function's end ---- */
@@ -399,15 +433,16 @@ static void wait_once(timer *t) {
 static void wait_for_end(timer *t) {
     weft__task *me = weft__cur(weft__self());
     while (weft__load(&t->run, acquire)) { /* T3; pairs with settle */
-        if (me && me->timer_call && me->timer_call->t == t) return;
         if (me && me->timer_call) weft__timer_must_not_wait(me, "weft_timer_stop_wait");
         wait_once(t);
     }
 }
 
 int weft_timer_stop_wait(weft_timer *storage) {
-    int armed = weft_timer_stop(storage);
-    wait_for_end(timer_of(storage));
+    timer *t = timer_of(storage);
+    if (is_inside(t)) return stop(t, false);
+    int armed = stop_anywhere(t, true);
+    wait_for_end(t);
     return armed;
 }
 
