@@ -68,7 +68,7 @@ enum {
     WEFT_EEOF = -5005,        /* the stream ended before everything asked for had come */
     WEFT_ESTALE = -5006,      /* late, forged or recycled */
     WEFT_EOVERLOADED = -5007, /* above its high-water mark */
-    WEFT_ETERMINATED = -5008, /* the runtime is not running, or stopping */
+    WEFT_ETERMINATED = -5008, /* the runtime is not running, or stopping; or the scope is ending */
     WEFT_EALREADY = -5009,    /* done before, or running already */
     WEFT_EREENTRANT = -5010,  /* called from inside itself */
     WEFT_EDEADLOCK = -5011,   /* would wait for ever */

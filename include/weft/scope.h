@@ -38,7 +38,8 @@ WEFT_API void weft_scope_begin(weft_scope *s, const weft_scope_opts *opts);
 
 /* Starts fn(arg) as a task of the scope. Accepted (0): fn is called exactly once, even if the scope is cancelled before it
  * starts. Refused: fn is never called, and it counts as a failed child. WEFT_ECANCELED: the scope is cancelled.
- * WEFT_ENOMEM. The opener spawns, and so may the scope's own tasks.
+ * WEFT_ETERMINATED: all children have ended, and weft_scope_end calls the deferred functions; or no runtime runs. WEFT_ENOMEM. The
+ * opener spawns, and so may the scope's own tasks.
  *
  * In a scope with a limit the opener's spawn waits until one of the children has ended, if there is no room; cancelled meanwhile:
  * WEFT_ECANCELED, refused. The scope's own tasks do not wait, because the room they wait for might be their own: their
@@ -75,6 +76,7 @@ WEFT_API weft_deadline weft_scope_deadline(void);
 
 /* Has fn(arg) called by weft_scope_end in the opener, after all children have ended and in any case; the last one deferred is the first
  * called. The scope is over by then: its deadline and its cancellation do not apply to fn, those around it do (see weft_shield_begin).
+ * It takes no more children (weft_spawn gives WEFT_ETERMINATED). fn may still ask for results and defer other functions, which are called next.
  * A panic that ends the scope has them called too. A panic in fn is reported and ends there: weft_scope_end gives WEFT_EPANIC if there was no
  * error before. For the opener. WEFT_ENOMEM: fn will not be called. WEFT_EINVAL: the caller is not the opener. */
 WEFT_API int weft_scope_defer(weft_scope *s, void (*fn)(void *arg), void *arg);
@@ -88,11 +90,14 @@ WEFT_API void weft_shield_end(void);
 
 /* Calls fn for parts of [0, n), on all cores, until each number was in exactly one of them; returns when all calls have. A part is at
  * most `grain` long; 0 = chosen by n and the cores. Without memory, or without a runtime, it runs in the caller alone.
- * WEFT_ECANCELED: the caller's scope was cancelled before it was through; what was left out was not begun. */
+ * WEFT_EPANIC: fn panicked in a part, and others may have been left out because of it. Else WEFT_ECANCELED: the caller's scope was cancelled
+ * before it was through. What was left out was not begun. The caller runs some parts itself, the first one in any case. A panic or a
+ * C++ exception of such a part goes on to the caller, after the other parts were cancelled and have ended. */
 WEFT_API int weft_parallel_for(size_t n, size_t grain, void (*fn)(size_t lo, size_t hi, void *arg), void *arg);
 
 /* Calls fn(arg) in the calling task, in a scope with this deadline, and returns what it returns; if that is WEFT_ECANCELED because
- * the deadline passed: WEFT_ETIMEDOUT (WEFT_EAGAIN for WEFT_POLL). */
+ * the deadline passed: WEFT_ETIMEDOUT (WEFT_EAGAIN for WEFT_POLL). A panic or a C++ exception of fn goes on to the caller, and ends
+ * the scope. */
 WEFT_API int weft_call(weft_fn *fn, void *arg, weft_deadline deadline);
 
 /* weft_scope_begin and weft_scope_end for WEFT_SCOPE, which also store the result. */

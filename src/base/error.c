@@ -37,7 +37,7 @@ const char *weft_strerror(int err) {
     case WEFT_EOVERLOADED:
         return "above the high-water mark";
     case WEFT_ETERMINATED:
-        return "the runtime is not running";
+        return "the runtime is not running, or the scope is ending";
     case WEFT_EALREADY:
         return "done before, or running already";
     case WEFT_EREENTRANT:

@@ -18,15 +18,19 @@
 static weft__slab rosters = {.size = (sizeof(weft__roster) + WEFT_LINE - 1) / WEFT_LINE * WEFT_LINE,
                              .link_at = offsetof(weft__roster, slab_link)}; /* type-stable: P4 */
 
-weft__roster *weft__roster_new(weft__block *opener, uint32_t limit, bool keep) {
-    weft__roster *r = weft__slab_get(&rosters);
-    if (!r) return NULL;
+void weft__roster_init(weft__roster *r, weft__block *opener, uint32_t limit, bool keep) {
     size_t from = offsetof(weft__roster, running);
     memset((char *)r + from, 0, offsetof(weft__roster, slab_link) - from);
     r->limit = limit;
     r->keep = keep;
+    atomic_init(&r->ending, false);
     weft__store(&r->proxy.kind, WEFT_BLOCK_ROSTER, relaxed); /* fixed before the scope is known */
     r->opener = opener;
+}
+
+weft__roster *weft__roster_new(weft__block *opener, uint32_t limit, bool keep) {
+    weft__roster *r = weft__slab_get(&rosters);
+    if (r) weft__roster_init(r, opener, limit, keep);
     return r;
 }
 
@@ -221,7 +225,7 @@ static int next_result(weft__roster *r, int *result) {
 
 static int wait_for_result(weft__roster *r, int *result, weft_deadline deadline, weft__block *b, weft__slot **s) {
     weft__wait wait;
-    int stop, err = weft__wait_prepare(&wait, b, deadline, *s);
+    int stop = 0, err = weft__wait_prepare(&wait, b, deadline, *s);
     if (err) return err;
     weft__store(&b->wait_lock, &r->lock, release); /* P3; pairs with the acquire in weft__interrupt */
     weft__lock_take(&r->lock);

@@ -285,17 +285,33 @@ static WEFT_COLD int not_innermost(weft__scope *s, weft__block *b) {
     weft__die("weft_scope_end: scope %p is not the innermost open scope (%p is)", (void *)s, (void *)in);
 }
 
+/* Calls what was deferred. Nothing can be spawned into the scope meanwhile: its roster, or one for this purpose alone, refuses. On that one
+ * nobody waits, so it need not be in type-stable memory. Returns 0, or what the scope ends with if there was no error before. */
+static WEFT_COLD int run_deferred(weft__scope *s, weft__roster *r) {
+    weft__roster none;
+    if (!r) {
+        memset(&none, 0, sizeof none);
+        weft__roster_init(&none, s->owner, 0, false);
+        s->owner = &none.proxy;
+        r = &none;
+    }
+    weft__store(&r->ending, true, relaxed); /* our own: no child is left */
+    bool all = weft__defer_run(s);
+    s->owner = r->opener;
+    return all ? weft__load(&s->error, relaxed) : WEFT_EPANIC; /* a spawn was refused; likewise our own */
+}
+
 /* All children have ended: nobody lists it or its deadline any more. Returns what the scope ended with. */
 static WEFT_COLD int tidy(weft__scope *s) {
     weft__roster *r = weft__scope_roster(s);
     if (s->timed) weft__timer_stop(&s->timer);
     if (weft__load(&s->listed, relaxed)) weft__scope_unlist(s); /* the join orders it */
-    if (r) weft__roster_free(r);
-    int error = weft__load(&s->error, relaxed); /* the join, and the end of the timer, order it */
+    int error = weft__load(&s->error, relaxed);                 /* the join, and the end of the timer, order it */
     int outer = weft__scope_cause(s->parent);
     if (!error && outer) error = own_is_first(s, outer) ? WEFT_ETIMEDOUT : WEFT_ECANCELED;
-    if (s->deferring && !weft__defer_run(s) && !error) error = WEFT_EPANIC;
-    return error;
+    int late = s->deferring ? run_deferred(s, r) : 0;
+    if (r) weft__roster_free(r);
+    return error ? error : late;
 }
 
 static WEFT_COLD int end_on_thread(weft__scope *s) {

@@ -212,8 +212,10 @@ WEFT_INLINE int spawn(weft__scope *home, const order *o) {
         return spawn_outside(home, &outside);
     }
     weft__block *me = &weft__cur(weft__self())->b;
-    if (unlikely(closed(home, me))) return refused(home, WEFT_ECANCELED, s);
     weft__roster *r = home->owner == me ? NULL : weft__scope_roster(home);
+    if (unlikely(r && weft__load(&r->ending, relaxed)))
+        return refused(home, WEFT_ETERMINATED, s); /* as in weft__scope_ending */
+    if (unlikely(closed(home, me))) return refused(home, WEFT_ECANCELED, s);
     if (unlikely(r != NULL)) {
         order listed = *o; /* as above */
         return spawn_listed(r, home, &listed, s);
@@ -267,7 +269,7 @@ static int enqueue_outside(weft__scope *home, const order *o) {
 static int spawn_outside(weft__scope *home, const order *o) {
     weft__foreign_spawned();
     int err = 0;
-    if (weft__runtime_phase() < WEFT_PHASE_RUNNING)
+    if (weft__runtime_phase() < WEFT_PHASE_RUNNING || weft__scope_ending(home))
         err = WEFT_ETERMINATED;
     else if (weft__scope_cause(home))
         err = WEFT_ECANCELED;

@@ -45,11 +45,15 @@ typedef struct weft__defer weft__defer;
  *
  * Counting in. A scope with a limit, or with results to be asked for, has a weft__roster (roster.c). Its `owner` is then not the opener's
  * block but the roster's own, which is of another kind: so the fast paths, which expect a task's, leave it to the general ones, and
- * scopes without a roster pay nothing. */
+ * scopes without a roster pay nothing.
+ *
+ * Ending. Deferred functions run after the join, when no child may come any more. While they do, every scope has a roster, and that
+ * roster is `ending`: it refuses whatever is spawned. */
 struct weft__scope {
     _Atomic int64_t done;
-    int64_t spawned;       /* opener */
-    weft__block *owner;    /* opener, or its roster (see weft__scope_opener); fixed; NULL: the root, or a handle's */
+    int64_t spawned; /* opener */
+    weft__block
+        *owner; /* opener, or its roster (see weft__scope_opener); fixed until the join; NULL: the root, or a handle's */
     weft__scope *parent;   /* fixed; NULL: the root */
     _Atomic int32_t cause; /* 0, or why it is cancelled; the first one stays */
     _Atomic int32_t error; /* what weft_scope_end will return; the first one stays */
@@ -90,6 +94,7 @@ struct weft__roster {
     weft__lock lock;
     uint32_t limit;            /* children that may be started and not ended; 0 = any number; fixed */
     bool keep;                 /* results are kept; fixed */
+    _Atomic bool ending;       /* takes no child: the deferred functions run; set by the opener, and it stays so */
     weft__block proxy;         /* the scope's `owner`; only its kind says something */
     weft__block *opener;       /* fixed */
     size_t running;            /* started, or about to be; under lock, as all that follows */
@@ -105,6 +110,11 @@ struct weft__roster {
 WEFT_INLINE weft__roster *weft__scope_roster(const weft__scope *s) {
     bool has = s->owner && weft__load(&s->owner->kind, relaxed) == WEFT_BLOCK_ROSTER; /* that much of a kind is fixed */
     return has ? weft__container(s->owner, weft__roster, proxy) : NULL;
+}
+/* The scope takes no child any more, not even one that would be refused because it is cancelled. */
+WEFT_INLINE bool weft__scope_ending(const weft__scope *s) {
+    weft__roster *r = weft__scope_roster(s);
+    return r && weft__load(&r->ending, relaxed); /* the opener's own, or the caller knows that the scope is open */
 }
 /* The block of the task or thread that opened it; NULL: the root, or a handle's. */
 WEFT_INLINE weft__block *weft__scope_opener(const weft__scope *s) {
@@ -203,6 +213,8 @@ WEFT_INLINE void weft__task_check_scopes(weft__task *t) {
 
 /* ---- roster.c ---- */
 
+/* A roster, in whatever memory. */
+void weft__roster_init(weft__roster *r, weft__block *opener, uint32_t limit, bool keep);
 /* NULL: no memory. */
 weft__roster *weft__roster_new(weft__block *opener, uint32_t limit, bool keep);
 void weft__roster_free(weft__roster *r);

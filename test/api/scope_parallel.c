@@ -97,6 +97,72 @@ static int parts_meet(void *arg) {
 
 TEST(parallel_for, parts_run_at_the_same_time) { run_each(parts_meet); }
 
+/* Panics: in the caller's own part it is the caller's; in any other it is told by the result. */
+static size_t bad;
+static void panic_at(size_t lo, size_t hi, void *arg) {
+    if (lo <= bad && bad < hi) weft_panic("number %zu", bad);
+    atomic_fetch_add((atomic_int *)arg, (int)(hi - lo));
+}
+
+static void no_report(const weft_panic_info *info, void *arg) {
+    (void)info;
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static int loop_with_panic(void *done) { return weft_parallel_for(1000, 1, panic_at, done); }
+
+static int panics_are_told(void *arg) {
+    (void)arg;
+    static const size_t at[] = {0, 1, 2, 499, 500, 501, 750, 998, 999};
+    for (size_t i = 0; i < COUNT(at); i++) {
+        atomic_int done = 0;
+        weft_scope s;
+        bad = at[i];
+        weft_scope_begin(&s, NULL);
+        if (at[i]) CHECK_EQ(loop_with_panic(&done), WEFT_EPANIC); /* 0 is in the caller's part */
+        CHECK_EQ(weft_try(loop_with_panic, &done, NULL), WEFT_EPANIC);
+        CHECK_LT(atomic_load(&done), 2000);
+        CHECK_EQ(weft_cancelled(), 0);
+        CHECK_EQ(weft_scope_end(&s), 0);
+    }
+    return 0;
+}
+
+TEST(parallel_for, a_panic_is_the_result) {
+    EACH_WORKERS(w) {
+        atomic_int reported = 0;
+        CHECK_EQ(weft_run(panics_are_told, NULL, &(weft_config){.workers = w, .on_panic = no_report, .hook_arg = &reported}),
+                 0);
+        CHECK_GE(atomic_load(&reported), 16);
+    }
+}
+
+/* A panic counts, whatever was left out because of a cancellation. */
+static void cancel_and_panic(size_t lo, size_t hi, void *arg) {
+    (void)hi;
+    if (lo != 99) return;
+    weft_scope_cancel(arg);
+    weft_panic("after cancelling");
+}
+
+static int cancelled_and_panicked(void *arg) {
+    (void)arg;
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_parallel_for(100, 1, cancel_and_panic, &s), WEFT_EPANIC);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    return 0;
+}
+
+TEST(parallel_for, a_panic_counts_more_than_a_cancellation) {
+    atomic_int reported = 0;
+    weft_config one = alone; /* the last number comes first: nothing cancels before it */
+    one.on_panic = no_report;
+    one.hook_arg = &reported;
+    CHECK_EQ(weft_run(cancelled_and_panicked, NULL, &one), 0);
+    CHECK_EQ(atomic_load(&reported), 1);
+}
+
 /* ---- weft_task_any ---- */
 
 static int end_with(void *arg) {
