@@ -18,11 +18,14 @@
  * those that write. The descriptor's flags are left alone: it may be shared with other processes (only weft_fd_accept and weft_fd_connect set
  * O_NONBLOCK). Regular files, and devices that no poller takes, are always ready: a read of them may wait for the disk, on its thread.
  *
- * Errors of all: -errno as the kernel gave it (-EBADF: there is no such descriptor); WEFT_ECLOSED: weft_fd_close or
- * weft_fd_forget, before or meanwhile, or another descriptor has come to its number; WEFT_EAGAIN
- * (WEFT_POLL), WEFT_ETIMEDOUT, WEFT_ECANCELED; WEFT_ENOMEM; WEFT_ELIMIT: its number is above four million. No call raises SIGPIPE on a socket; on a pipe
- * none does on Linux 6.18 and later. A plain thread waits for its turn like a task; without a runtime it waits in the kernel, where weft_fd_close
- * reaches it some milliseconds later, or, if no runtime has known the descriptor, not at all. */
+ * Errors of all: -errno as the kernel gave it (-EBADF: there is no such descriptor); WEFT_ECLOSED:
+ * weft_fd_close or weft_fd_forget, before or meanwhile, or another descriptor has come to its
+ * number; WEFT_EAGAIN (WEFT_POLL), WEFT_ETIMEDOUT, WEFT_ECANCELED; WEFT_ENOMEM; WEFT_ELIMIT: its
+ * number is above four million. No call raises SIGPIPE on a socket; on a pipe none does on Linux
+ * 6.18 and later. A plain thread waits for its turn like a task. Without a runtime it does so, too,
+ * and closing, cancelling and deadlines end its waits as with one; but it does not notice that
+ * other code has closed the number. What was used without a runtime may be used by the tasks of one
+ * that starts later. */
 #ifndef WEFT_IO_H
 #define WEFT_IO_H
 

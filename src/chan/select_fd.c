@@ -13,9 +13,12 @@
  * Whoever claims the wait and goes on without its having been served (an edge) may have kept a channel's partner from claiming it; the look that follows finds that
  * partner's element, as after WEFT_AWAIT_AGAIN. A close ends the wait with WEFT_ECLOSED, for the number may mean another descriptor by now.
  *
- * Without a runtime (a plain thread) there is no poller: the kernel is asked again and again, the channels are waited for in between.
+ * Without a runtime (a plain thread) no edge is told: the thread waits on the same queues, and
+ * sleeps in poll(2) with the descriptors (park/thread.c).
  *
  * Rejected: to trust the edge, and return without asking the kernel: the caller may be about to make a call that waits. */
+#include <poll.h>
+
 #include "chan/select.h"
 #include "io/op.h"
 #include "io/case.h"
@@ -25,8 +28,6 @@
 enum { ON_STACK = WEFT_MANY_ON_STACK };
 #define NONE WEFT_SELECT_NONE
 #define LOOK_AGAIN (INT32_MIN + 3) /* there was an edge */
-#define NAP_FIRST (1 * WEFT_MS)    /* between questions without a poller */
-#define NAP_MAX (16 * WEFT_MS)
 
 typedef struct {
     weft__many many;
@@ -34,16 +35,17 @@ typedef struct {
     uint32_t n, random;
     weft__waiter *waiters; /* these three: by case */
     weft__fd_case *fds;
-    uint16_t *turn; /* cases not looked at yet */
+    struct pollfd *polls; /* one more than there are cases */
+    uint16_t *turn;       /* cases not looked at yet */
 } selection;
 
 static weft__desc *desc_of(selection *s, uint32_t i) {
     return s->cases[i].op == WEFT_CASE_FD ? s->fds[i].f.d : NULL;
 }
 
-/* Nothing is to be waited for: it is disabled, or there is no poller. */
+/* It is disabled. */
 static bool absent(selection *s, uint32_t i) {
-    return !s->cases[i].chan || (s->cases[i].op == WEFT_CASE_FD && !s->fds[i].f.d);
+    return !s->cases[i].chan;
 }
 
 static weft__lock *lock_of(selection *s, uint32_t i) {
@@ -65,7 +67,7 @@ static int32_t try_channel(weft_case *k, uint32_t i) {
 
 /* With all locks: only whether there is something new. */
 static int32_t try_news(weft__fd_case *w) {
-    int news = w->f.d ? weft__fd_news(&w->f, w->seen) : 0;
+    int news = w->told ? weft__fd_news(&w->f, w->seen) : weft__fd_valid(&w->f) ? 0 : WEFT_ECLOSED;
     return news == 0 ? NONE : news < 0 ? news : LOOK_AGAIN;
 }
 
@@ -150,12 +152,17 @@ static int32_t wait_once(selection *s, weft_deadline deadline) {
     return result >= 0 && s->cases[weft__select_index(result)].op == WEFT_CASE_FD ? LOOK_AGAIN : result;
 }
 
-/* The same without a poller, for a while. */
-static WEFT_COLD int32_t wait_outside(selection *s, int64_t nap, weft_deadline deadline) {
-    weft_deadline next = weft_after(nap);
-    bool last = deadline.ns && deadline.ns <= next.ns;
-    int32_t r = wait_once(s, last ? deadline : next);
-    return r == WEFT_ETIMEDOUT && !last ? LOOK_AGAIN : r;
+/* No edges are told of some: the thread polls all such descriptors. */
+static WEFT_COLD int32_t wait_outside(selection *s, weft_deadline deadline) {
+    weft__polls polls = {s->polls, 1, LOOK_AGAIN, -1};
+    weft__block *b = weft__me();
+    weft__thread *t = weft__container(b, weft__thread, b);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->fds[i].events && !s->fds[i].told) s->polls[polls.n++] = weft__fd_case_poll(&s->fds[i]);
+    weft__thread_poll(t, &polls);
+    int32_t r = wait_once(s, deadline);
+    weft__thread_poll_end(t);
+    return r == WEFT_ETERMINATED ? LOOK_AGAIN : r; /* of a runtime that came and went meanwhile */
 }
 
 /* ---- the select ---- */
@@ -174,10 +181,9 @@ static int open_all(selection *s) {
     return 0;
 }
 
-/* Somebody tells of edges of every descriptor that is waited for. */
-static bool has_poller(selection *s) {
+static bool all_told(selection *s) {
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->cases[i].chan && absent(s, i)) return false;
+        if (s->fds[i].events && !s->fds[i].told) return false;
     return true;
 }
 
@@ -189,7 +195,6 @@ static uint32_t some_random(void) {
 }
 
 static int32_t select_one(selection *s, weft_deadline deadline) {
-    int64_t nap = NAP_FIRST;
     s->random = some_random();
     int err = weft__fd_begin(deadline);
     if (!err) err = open_all(s);
@@ -200,10 +205,8 @@ static int32_t select_one(selection *s, weft_deadline deadline) {
         r = weft__once(deadline) ? 0 : weft__fd_cases_check(s->fds, s->n);
         if (r > 0) continue;
         if (r < 0) return r;
-        r = has_poller(s) ? wait_once(s, deadline)
-                          : wait_outside(s, nap, deadline); /* the look may have found the runtime gone */
+        r = all_told(s) ? wait_once(s, deadline) : wait_outside(s, deadline); /* the look may have found the runtime gone */
         if (r != LOOK_AGAIN) return r;
-        if (nap < NAP_MAX) nap *= 2;
     }
 }
 
@@ -211,19 +214,28 @@ static int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
     weft__waiter waiters[ON_STACK];
     weft__lock *order[ON_STACK];
     weft__fd_case fds[ON_STACK];
+    struct pollfd polls[ON_STACK + 1];
     uint16_t turn[ON_STACK];
-    selection s = {.many = {.order = order}, .cases = cases, .n = (uint32_t)n, .waiters = waiters, .fds = fds, .turn = turn};
+    selection s = {.many = {.order = order},
+                   .cases = cases,
+                   .n = (uint32_t)n,
+                   .waiters = waiters,
+                   .fds = fds,
+                   .polls = polls,
+                   .turn = turn};
     return select_one(&s, deadline);
 }
 
 static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
     selection s = {.cases = cases, .n = (uint32_t)n};
-    char *memory = weft__calloc(n, sizeof *s.waiters + sizeof *s.fds + sizeof *s.many.order + sizeof *s.turn);
+    char *memory =
+        weft__calloc(n + 1, sizeof *s.waiters + sizeof *s.fds + sizeof *s.many.order + sizeof *s.polls + sizeof *s.turn);
     if (!memory) return WEFT_ENOMEM;
     s.waiters = (weft__waiter *)(void *)memory;
     s.fds = (weft__fd_case *)(void *)(s.waiters + n);
     s.many.order = (weft__lock **)(void *)(s.fds + n);
-    s.turn = (uint16_t *)(void *)(s.many.order + n);
+    s.polls = (struct pollfd *)(void *)(s.many.order + n);
+    s.turn = (uint16_t *)(void *)(s.polls + n + 1);
     int32_t r = select_one(&s, deadline);
     weft__free(memory);
     return r;

@@ -23,7 +23,8 @@ typedef struct {
 } batch;
 
 static int ask(batch *b) {
-    int err = b->n ? weft__desc_os_poll_all(b->p, b->n) : 0;
+    int err = b->n ? weft__desc_os_poll_all(b->p, b->n, WEFT_POLL_NOW) : 0;
+    if (err > 0) err = 0;
     for (unsigned i = 0; i < b->n && !err; i++) {
         if (!weft__fd_valid(&b->who[i]->f))
             err = weft__fd_over(&b->who[i]->f); /* the answer may be about another one */
@@ -35,10 +36,14 @@ static int ask(batch *b) {
     return err;
 }
 
-static void add(batch *b, weft__fd_case *c) {
+struct pollfd weft__fd_case_poll(const weft__fd_case *c) {
     short events = c->events & WEFT_READABLE ? POLLIN | POLLRDHUP : 0;
     if (c->events & WEFT_WRITABLE) events |= POLLOUT;
-    b->p[b->n] = (struct pollfd){.fd = c->f.fd, .events = events};
+    return (struct pollfd){.fd = c->f.fd, .events = events};
+}
+
+static void add(batch *b, weft__fd_case *c) {
+    b->p[b->n] = weft__fd_case_poll(c);
     b->who[b->n++] = c;
 }
 
@@ -55,9 +60,11 @@ static int ask_all(weft__fd_case *c, size_t n, bool once) {
     for (weft__fd_case *end = c + n; c < end && !err; c++) {
         if (!c->events) continue;
         c->ready = false;
-        if ((err = renew(&c->f))) break;
+        if ((err = renew(&c->f)) < 0) break;
+        c->told = err > 0;
+        err = 0;
         c->seen = weft__fd_state(&c->f);
-        if (!once && !(c->seen & (c->events | WEFT_READY_END))) continue; /* an edge will tell */
+        if (!once && c->told && !(c->seen & (c->events | WEFT_READY_END))) continue; /* an edge will tell */
         add(&b, c);
         if (b.n == WEFT_FD_CASES_BATCH) err = ask(&b);
     }

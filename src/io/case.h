@@ -5,12 +5,15 @@
 
 #include "io/desc.h"
 
+struct pollfd;
+
 /* One case's; the select's frame. */
 typedef struct weft__fd_case {
     weft__fd f;
     uint64_t seen;   /* its state before it was asked */
     uint32_t events; /* 0: another kind of case */
     bool ready;      /* said the kernel */
+    bool told;       /* of edges: a runtime runs */
 } weft__fd_case;
 
 /* Looks the descriptor up. 0, WEFT_EINVAL, or as weft__fd_get. */
@@ -21,6 +24,8 @@ int weft__fd_cases_ask(weft__fd_case *c, size_t n, bool once);
 /* Checks each (desc.h), before the select parks. Returns 0: they are the same; 1: one means another
  * descriptor, which was looked up; an error. */
 int weft__fd_cases_check(weft__fd_case *c, size_t n);
+/* What poll(2) is to be asked of one. */
+struct pollfd weft__fd_case_poll(const weft__fd_case *c);
 /* poll(2) refuses more than the process may have descriptors. */
 enum { WEFT_FD_CASES_BATCH = 16 };
 

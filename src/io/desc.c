@@ -110,17 +110,46 @@ int weft__desc_make_known(weft__desc *d, int fd, uint32_t *generation) {
     return err;
 }
 
-/* On a plain thread the runtime may end at any time, unless we are inside. */
-WEFT_COLD int weft__desc_get_outside(weft__desc *d, weft__fd *out) {
-    int err = 0;
+/* Looks at a descriptor where no runtime runs, for this operation. */
+static int look_at(weft__desc *d, int fd, uint32_t *generation) {
+    int kind = kind_of(fd);
+    if (kind < 0) return kind;
+    weft__lock_take(&d->lock);
+    while (d->opening || d->closing) {
+        weft__lock_leave(&d->lock);
+        weft__give_cpu();
+        weft__lock_take(&d->lock);
+    }
+    *generation = weft__load(&d->generation, relaxed); /* under the lock, as the rest */
+    if (!weft__load(&d->known, relaxed)) {
+        set_known(d, kind, 0);
+        count_as_ready(d);
+    }
+    bool over = d->to_close;
+    weft__lock_leave(&d->lock);
+    return over ? WEFT_ECLOSED : 0; /* the number is about to go */
+}
+
+/* On a plain thread the runtime may end at any time, unless we are inside. Returns whether one
+ * runs. */
+static bool enter_outside(void) {
     (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
     weft__foreign_enter();
-    if (weft__runtime_phase() == WEFT_PHASE_RUNNING) {
-        err = weft__desc_make_known(d, out->fd, &out->generation);
-        out->d = d;
-    }
+    return weft__runtime_phase() == WEFT_PHASE_RUNNING;
+}
+
+static WEFT_COLD int get_outside(weft__fd *f) {
+    int err = enter_outside() ? weft__desc_make_known(f->d, f->fd, &f->generation) : look_at(f->d, f->fd, &f->generation);
     weft__foreign_leave();
     return err;
+}
+
+WEFT_COLD int weft__desc_know(const weft__fd *f) {
+    uint32_t generation = f->generation;
+    bool outside = weft__self() == &weft__nobody, runs = !outside || enter_outside();
+    int err = runs ? weft__desc_make_known(f->d, f->fd, &generation) : 0;
+    if (outside) weft__foreign_leave();
+    return err ? err : generation != f->generation ? WEFT_ECLOSED : runs;
 }
 
 int weft__fd_get(int fd, weft__fd *out) {
@@ -129,8 +158,8 @@ int weft__fd_get(int fd, weft__fd *out) {
     if (fd / CHUNK >= CHUNKS) return WEFT_ELIMIT;
     weft__desc *d = find(fd);
     if (unlikely(!d) && !(d = make(fd))) return WEFT_ENOMEM;
-    if (weft__self() == &weft__nobody) return weft__desc_get_outside(d, out);
     out->d = d;
+    if (weft__self() == &weft__nobody) return get_outside(out);
     out->generation = weft__load(&d->generation, acquire); /* before `known`; pairs with end_generation */
     if (likely(weft__load(&d->known, acquire) == weft__load(&weft__rt.generation, relaxed)))
         return 0; /* pairs with open_desc */
@@ -138,7 +167,7 @@ int weft__fd_get(int fd, weft__fd *out) {
 }
 
 bool weft__fd_find(int fd, weft__fd *out) {
-    if (weft__self() == &weft__nobody) (void)weft__runtime_phase(); /* as in weft__desc_get_outside */
+    if (weft__self() == &weft__nobody) (void)weft__runtime_phase(); /* as in enter_outside */
     bool fits = fd >= 0 && fd / CHUNK < CHUNKS;
     weft__desc *d = fits ? find(fd) : NULL;
     if (!d && fits && weft__load(&weft__polling, relaxed))
@@ -147,16 +176,11 @@ bool weft__fd_find(int fd, weft__fd *out) {
     return d != NULL;
 }
 
-int weft__fd_kind_outside(const weft__fd *f) {
-    int kind = kind_of(f->fd);
-    return kind < 0 ? WEFT_DESC_PLAIN : kind;
-}
-
 int weft__fd_nonblock(const weft__fd *f) {
     if (weft__fd_kind(f) & WEFT_DESC_NONBLOCK) return 0;
     if (weft__fd_hold(f)) return weft__fd_over(f); /* the number, and the note, might be the next one's */
     int err = weft__desc_os_nonblock(f->fd);
-    if (!err && f->d) (void)atomic_fetch_or_explicit(&f->d->kind, WEFT_DESC_NONBLOCK, memory_order_relaxed); /* a note */
+    if (!err) (void)atomic_fetch_or_explicit(&f->d->kind, WEFT_DESC_NONBLOCK, memory_order_relaxed); /* a note */
     weft__fd_unhold(f);
     return err;
 }
@@ -287,7 +311,6 @@ void weft__desc_last_leaves(const weft__fd *f) {
 }
 
 int weft__fd_hold(const weft__fd *f) {
-    if (!f->d) return 0;
     weft__lock_take(&f->d->lock);
     bool mine = weft__load(&f->d->generation, relaxed) == f->generation; /* under the lock */
     if (mine) f->d->guests++;
@@ -296,7 +319,6 @@ int weft__fd_hold(const weft__fd *f) {
 }
 
 void weft__fd_unhold(const weft__fd *f) {
-    if (!f->d) return;
     weft__lock_take(&f->d->lock);
     bool mine = weft__load(&f->d->generation, relaxed) == f->generation; /* under the lock */
     if (mine) f->d->guests--;
@@ -305,7 +327,6 @@ void weft__fd_unhold(const weft__fd *f) {
 }
 
 int weft__fd_close(const weft__fd *f) {
-    if (!f->d) return weft__desc_os_close(f->fd);
     int now = end(f, true);
     return now > 0 ? close_now(f->d, f->fd) : now;
 }
@@ -333,7 +354,6 @@ static bool is_used(const weft__fd *f) {
 }
 
 int weft__fd_release(const weft__fd *f) {
-    if (!f->d) return 0;
     int r = end(f, false);
     if (r > 0)
         closing_over(f->d); /* who comes with the number now, finds it out of the poller, and not about to be taken out */
@@ -428,10 +448,8 @@ static int check(const weft__fd *f) {
 }
 
 int weft__fd_check(const weft__fd *f) {
-    if (!f->d) return 0;
     if (weft__self() != &weft__nobody) return check(f);
-    weft__foreign_enter(); /* as in weft__desc_get_outside */
-    int r = weft__runtime_phase() == WEFT_PHASE_RUNNING ? check(f) : 0;
+    int r = enter_outside() ? check(f) : 0;
     weft__foreign_leave();
     return r;
 }
@@ -536,10 +554,12 @@ void weft__descs_forget(void) {
         if (!chunk) continue;
         for (int k = 0; k < CHUNK; k++) {
             weft__desc *d = &chunk[k];
-            uint32_t generation = weft__load(&d->generation, relaxed);
+            bool known = weft__load(&d->known, relaxed) || d->opening; /* one that no runtime knew may be used on */
+            uint32_t closed = d->closed, generation = weft__load(&d->generation, relaxed) + known;
             memset(d, 0, sizeof *d);
-            weft__store(&d->generation, d->closed = generation + 1, relaxed);
-            for (int side = 0; side < 2; side++) weft__store(&d->side[side].turn, weft__turn_of(generation + 1, 0), relaxed);
+            weft__store(&d->generation, generation, relaxed);
+            d->closed = known ? generation : closed;
+            for (int side = 0; side < 2; side++) weft__store(&d->side[side].turn, weft__turn_of(generation, 0), relaxed);
         }
     }
 }

@@ -17,6 +17,12 @@
  * A short read means that nothing is left only for TCP, without urgent data and before its end: a Unix socket stops at ancillary data,
  * a pipe at a packet. At the end (`ended`) no edge comes any more, so `ready` is not cleared.
  *
+ * Without a runtime there is no poller, and nothing is known: `state` and `kind` are hints. Plain
+ * threads take turns all the same, and park on the same queues, so closing and cancellation reach
+ * them; but they sleep in poll(2) with the descriptor, and take their readiness from there
+ * (park/thread.c). A descriptor that was looked up before a runtime started is made known to it
+ * when an operation is about to park: whatever is made early is as good as what is made late.
+ *
  * Closing, and numbers that are used again. The generation is part of the poller's key, and whoever has looked a descriptor up remembers it: an
  * edge, or an operation, of an earlier generation finds another one, and is told so. It rises when the descriptor is closed, under the lock.
  * The number is given back to the kernel when nobody is in the middle of a system call with it: by the closer, or by the last of those who had a turn
@@ -110,12 +116,13 @@ _Static_assert(offsetof(weft__desc, side) == WEFT_LINE && offsetof(weft__desc, l
 
 /* A descriptor as an operation found it. */
 struct weft__fd {
-    weft__desc *d; /* NULL: there is no runtime, and a plain thread asks the kernel itself */
+    weft__desc *d;
     uint32_t generation;
     int fd;
 };
 
-/* Looks the descriptor up, and puts it into the poller if it is not there. 0; -EBADF, -errno; WEFT_ENOMEM; WEFT_ELIMIT: its number is too large. */
+/* Looks the descriptor up, and puts it into the poller if there is one and it is not there. 0;
+ * -EBADF, -errno; WEFT_ENOMEM; WEFT_ELIMIT: its number is too large. */
 int weft__fd_get(int fd, weft__fd *out);
 /* f's generation has ended, but not by a close here: the number means another descriptor. Users
  * never see this. */
@@ -137,7 +144,7 @@ void weft__fd_new(int fd);
  * WEFT_ECLOSED: somebody has done so. */
 int weft__fd_close(const weft__fd *f);
 /* The same, but the number stays open; nothing is known of it any more. Waits until nobody that is
- * known uses it (without a runtime nobody is). WEFT_ECLOSED. */
+ * known uses it. WEFT_ECLOSED. */
 int weft__fd_release(const weft__fd *f);
 
 /* The turn. 0, WEFT_ECLOSED, or what weft__wait_… give. */
@@ -147,7 +154,6 @@ WEFT_INLINE uint64_t weft__turn_of(uint32_t generation, uint32_t flags) {
     return (uint64_t)generation << 32 | flags;
 }
 WEFT_INLINE bool weft__turn_take_now(const weft__fd *f, int side) {
-    if (unlikely(!f->d)) return true;
     uint64_t none = weft__turn_of(f->generation, 0), taken = weft__turn_of(f->generation, WEFT_TURN_TAKEN);
     return likely(weft__cas(&f->d->side[side].turn, &none, taken, acquire)); /* pairs with the release below */
 }
@@ -161,26 +167,23 @@ WEFT_INLINE int weft__turn_take_checked(const weft__fd *f, int side, weft_deadli
     return err ? err : weft__turn_take_slow(f, side, deadline);
 }
 WEFT_INLINE void weft__turn_leave(const weft__fd *f, int side) {
-    if (unlikely(!f->d)) return;
     uint64_t none = weft__turn_of(f->generation, 0), taken = weft__turn_of(f->generation, WEFT_TURN_TAKEN);
     if (unlikely(!weft__cas(&f->d->side[side].turn, &taken, none, release)))
         weft__turn_leave_slow(f, side); /* pairs with the above */
 }
 
-/* What it is: WEFT_DESC_…. The second: where there is no runtime, and the kernel is asked. */
-int weft__fd_kind_outside(const weft__fd *f);
+/* What it was when it was looked at last: WEFT_DESC_…. */
 WEFT_INLINE int weft__fd_kind(const weft__fd *f) {
-    return likely(f->d != NULL) ? weft__load(&f->d->kind, relaxed) : weft__fd_kind_outside(f); /* published with `known` */
+    return weft__load(&f->d->kind, relaxed); /* published with `known` */
 }
 
 /* Before a system call: the state, to be given to the functions below. */
 WEFT_INLINE uint64_t weft__fd_state(const weft__fd *f) {
-    return f->d ? weft__load(&f->d->state, acquire)
-                : WEFT_READY_READ | WEFT_READY_WRITE; /* pairs with the release in weft__desc_tell */
+    return weft__load(&f->d->state, acquire); /* pairs with the release in weft__desc_tell */
 }
 /* The call found nothing, or all there was. */
 WEFT_INLINE void weft__fd_drained(const weft__fd *f, uint64_t seen, uint32_t bit) {
-    if (f->d) (void)weft__cas(&f->d->state, &seen, seen & ~(uint64_t)bit, relaxed); /* fails if an edge came in between */
+    (void)weft__cas(&f->d->state, &seen, seen & ~(uint64_t)bit, relaxed); /* fails if an edge came in between */
 }
 typedef ssize_t weft__attempt(int fd, void *arg);
 /* The system call, with the turn; `seen`: the state before it. -EAGAIN: nothing, and that is known now. `asked`: as in op.h. */
@@ -211,14 +214,15 @@ int weft__fd_hold(const weft__fd *f);
 void weft__fd_unhold(const weft__fd *f);
 /* Under the lock, by a select that is about to queue up among `watchers`: 0; 1, there has been an edge since, or no poller knows it any more; WEFT_ECLOSED. */
 int weft__fd_news(const weft__fd *f, uint64_t seen);
-/* It may have been looked up in an earlier runtime: makes it known to this one; f->d becomes NULL if there is none. 0; WEFT_ECLOSED; as weft__fd_get. */
-int weft__fd_renew(weft__fd *f);
+/* It may have been looked up before this runtime started: makes it known to it. Returns 1: edges
+ * are told; 0: there is no runtime; WEFT_ECLOSED; as weft__fd_get. */
+int weft__fd_renew(const weft__fd *f);
 /* Calls must not wait: O_NONBLOCK, where the call itself cannot be told. 0; -errno; as
  * weft__fd_over. By number. */
 int weft__fd_nonblock(const weft__fd *f);
 /* The descriptor is the one that was looked up. */
 WEFT_INLINE bool weft__fd_valid(const weft__fd *f) {
-    return !f->d || weft__load(&f->d->generation, acquire) == f->generation; /* pairs with end_generation; a hint */
+    return weft__load(&f->d->generation, acquire) == f->generation; /* pairs with end_generation; a hint */
 }
 /* Spends what an operation costs of the slot's budget, before it. Returns as weft__cancel_first. */
 int weft__fd_begin(weft_deadline deadline);

@@ -8,9 +8,9 @@
 /* Makes the descriptor known to the runtime that runs, and reads its generation. 0 or an error.
  * Caller is inside that runtime. */
 int weft__desc_make_known(weft__desc *d, int fd, uint32_t *generation);
-/* Does the same on a plain thread, where the runtime may end at any time; sets out->d if there is
- * one. */
-WEFT_COLD int weft__desc_get_outside(weft__desc *d, weft__fd *out);
+/* Makes f's descriptor known to the runtime, if one runs. Returns 1; 0: none runs; WEFT_ECLOSED; or
+ * as weft__fd_get. */
+WEFT_COLD int weft__desc_know(const weft__fd *f);
 /* Leaves a descriptor whose generation has ended: a holder of a turn that did not park, or a guest.
  * The last one closes the number. */
 void weft__desc_last_leaves(const weft__fd *f);

@@ -109,29 +109,42 @@ WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline d
     return r < 0 ? r : 0;
 }
 
-/* No runtime, and so no poller: the kernel is asked, and does not know of cancelling; nor of
- * closing, which is looked for now and then if there is something to look at (until we leave, the
- * number stays as it is). */
-static WEFT_COLD int park_outside(const weft__fd *f, int events, weft_deadline deadline) {
-    if (deadline.ns == INT64_MIN) return weft__cancel_poll(weft__me());
-    for (;;) {
-        int64_t until = deadline.ns, look = weft__os_now() + 20 * WEFT_MS;
-        if (until && until <= weft__clock_now()) return WEFT_ETIMEDOUT;
-        if (f->d && (!until || look < until)) until = look;
-        int r = weft__desc_os_poll(f->fd, events, until);
-        if (r) return r < 0 ? r : 0;
-        if (!weft__fd_valid(f)) return WEFT_ECLOSED;
-        if (until == deadline.ns) return WEFT_ETIMEDOUT;
+/* Parks a plain thread without a runtime: on the same queue, but asleep in poll(2). *parked: it was
+ * on the queue. */
+static int queue_up_outside(const weft__fd *f, int what, weft_deadline deadline, weft__wait *wait, bool *parked) {
+    weft__desc *d = f->d;
+    weft__block *b = wait->block;
+    weft__store(&b->wait_lock, &d->lock, release); /* P3; pairs with the acquire in weft__interrupt */
+    weft__lock_take(&d->lock);
+    weft__fence_after_rmw();
+    int r = weft__load(&d->generation, relaxed) != f->generation ? WEFT_ECLOSED : weft__wait_check(wait); /* D4 */
+    if (r) {
+        weft__lock_leave(&d->lock);
+        return r;
     }
+    weft__waiter x = {.block = b, .elem = what <= EDGE_WRITE ? (void *)(uintptr_t)f : NULL};
+    b->waiter = &x;
+    weft__queue_add(queue_of(d, what), &x);
+    *parked = true;
+    (void)weft__wait_single(b, NULL, deadline, what == EDGE_WRITE ? WEFT_WAIT_WRITE : WEFT_WAIT_READ, &d->lock);
+    return b->result == WEFT_ETERMINATED ? 0 : b->result; /* of a runtime that came and went meanwhile */
 }
 
-/* The descriptor was looked up in an earlier runtime: it is to be known to this one, if there is
- * one. */
-static WEFT_COLD int know_again(const weft__fd *f, weft__fd *now) {
-    *now = *f;
-    if (weft__self() != &weft__nobody) return weft__desc_make_known(f->d, f->fd, &now->generation);
-    now->d = NULL;
-    return weft__desc_get_outside(f->d, now);
+static WEFT_COLD int park_outside(const weft__fd *f, int what, int events, weft_deadline deadline, bool *parked) {
+    struct pollfd p[2] = {[1] = {.fd = f->fd, .events = (short)events}};
+    weft__polls polls = {p, 2, 0, -1};
+    weft__wait wait = {.armed = false};
+    weft__block *b = weft__me();
+    weft__thread *t = weft__container(b, weft__thread, b);
+    int r = weft__wait_prepare(&wait, b, deadline, NULL);
+    if (r) return r;
+    weft__thread_poll(t, &polls);
+    r = queue_up_outside(f, what, deadline, &wait, parked);
+    weft__thread_poll_end(t);
+    if (!r)
+        (void)atomic_fetch_or_explicit(&f->d->state, WEFT_READY_READ | WEFT_READY_WRITE,
+                                       memory_order_relaxed); /* hints: it looks */
+    return r;
 }
 
 /* It has not been closed, and yet no poller of this runtime knows it. */
@@ -145,38 +158,25 @@ static WEFT_HOT bool is_unknown(const weft__fd *f) {
     return open && !known;
 }
 
-static WEFT_COLD int park_again(const weft__fd *f, int events, weft_deadline deadline) {
-    weft__fd now;
-    int err = know_again(f, &now);
-    if (err) return err;
-    if (now.d && now.generation != f->generation) return WEFT_ECLOSED; /* it was closed in between */
-    return now.d ? 0 : park_outside(f, events, deadline);
-}
-
 static WEFT_COLD int park_unknown(const weft__fd *f, int what, int events, weft_deadline deadline) {
-    if (!f->d) return park_outside(f, events, deadline);
-    int err = park_again(f, events, deadline);
-    if (err == WEFT_ECLOSED && what <= EDGE_WRITE) weft__desc_last_leaves(f); /* as in park */
-    return err;
+    bool parked = false;
+    int r = weft__desc_know(f);
+    if (!r) r = park_outside(f, what, events, deadline, &parked);
+    if (r == WEFT_ECLOSED && what <= EDGE_WRITE && !parked) weft__desc_last_leaves(f); /* as in park */
+    return r < 0 ? r : 0;
 }
 
-int weft__fd_renew(weft__fd *f) {
-    if (!f->d || !is_unknown(f)) return 0;
-    weft__fd now;
-    int err = know_again(f, &now);
-    if (err) return err;
-    if (now.d && now.generation != f->generation) return WEFT_ECLOSED;
-    f->d = now.d;
-    return 0;
+int weft__fd_renew(const weft__fd *f) {
+    return is_unknown(f) ? weft__desc_know(f) : 1;
 }
 
 WEFT_HOT int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land) {
-    if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, deadline);
+    if (is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, deadline);
     return park(f, side, seen, deadline, land);
 }
 
 int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline) {
-    if (unlikely(!f->d) || is_unknown(f)) return park_unknown(f, ANY_EDGE, events, deadline);
+    if (is_unknown(f)) return park_unknown(f, ANY_EDGE, events, deadline);
     return park(f, ANY_EDGE, seen, deadline, NULL);
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -97,28 +98,35 @@ int weft__sock_name(int fd, bool peer, struct sockaddr_storage *out, socklen_t *
 
 /* ---- pipes, terminals, files ---- */
 
-int weft__desc_os_poll(int fd, int events, int64_t until) {
+int weft__desc_os_poll_all(struct pollfd *p, unsigned n, int64_t until) {
     if (weft__fault()) return -weft__fault_errno;
     for (;;) {
         int64_t left = until == 0 ? 0 : until - weft__os_now();
         if (left < 0) left = 0;
-        struct pollfd p = {.fd = fd, .events = (short)events};
         struct timespec t = {(time_t)(left / WEFT_SECOND), (long)(left % WEFT_SECOND)};
-        int n = ppoll(&p, 1, until ? &t : NULL, NULL);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return -errno;
-        if (n && (p.revents & POLLNVAL)) return -EBADF;
-        return n ? p.revents : 0;
+        int ready = ppoll(p, n, until ? &t : NULL, NULL);
+        if (ready >= 0 || errno != EINTR) return ready < 0 ? -errno : ready;
     }
 }
 
-int weft__desc_os_poll_all(struct pollfd *p, unsigned n) {
-    if (weft__fault()) return -weft__fault_errno;
-    int r;
-    do {
-        r = poll(p, n, 0);
-    } while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : 0;
+int weft__desc_os_poll(int fd, int events, int64_t until) {
+    struct pollfd p = {.fd = fd, .events = (short)events};
+    int n = weft__desc_os_poll_all(&p, 1, until);
+    return n <= 0 ? n : p.revents & POLLNVAL ? -EBADF : p.revents;
+}
+
+int weft__bell_open(void) {
+    RESULT(int, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+void weft__bell_ring(int bell) {
+    uint64_t one = 1;
+    while (bell >= 0 && write(bell, &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+void weft__bell_clear(int bell) {
+    uint64_t count;
+    while (bell >= 0 && read(bell, &count, sizeof count) < 0 && errno == EINTR) continue;
 }
 
 _Atomic bool weft__desc_os_looks;

@@ -56,9 +56,15 @@ int weft__desc_os_nonblock(int fd);
 /* What the descriptor is ready for now, of `events` (POLLIN, …), waiting until the moment given: WEFT_POLL_NOW, 0 = for ever, or on the
  * monotonic clock. 0: nothing. -EBADF: there is no such descriptor. */
 int weft__desc_os_poll(int fd, int events, int64_t until);
-/* Several at once, without waiting, into their `revents`. 0 or -errno. */
+/* Polls several at once, into their `revents`; a negative number is left out. Returns how many are
+ * ready; 0: the time has come; -errno. */
 struct pollfd;
-int weft__desc_os_poll_all(struct pollfd *p, unsigned n);
+int weft__desc_os_poll_all(struct pollfd *p, unsigned n, int64_t until);
+/* A descriptor that another thread makes ready, to end a poll. Returns its number or -errno. The
+ * others do nothing with -1. */
+int weft__bell_open(void);
+void weft__bell_ring(int bell);
+void weft__bell_clear(int bell);
 /* Another number for the same, close-on-exec. */
 int weft__desc_os_twin(int fd);
 /* Frees the number, whatever it returns. May wait: for a socket with SO_LINGER, a file far away. */

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "os/os.h"
+#include "os/socket.h"
 #include "sched/lane.h"
 #include "sched/switch.h"
 #include "task/task.h"
@@ -48,6 +49,7 @@ WEFT_HOT void weft__resume(weft__block *b, weft__slot *s) {
         return;
     }
     weft__thread *t = weft__container(b, weft__thread, b);
+    if (unlikely(t->polls != NULL)) weft__bell_ring(t->polls->bell); /* first: it goes when `woken` is seen */
     weft__store(&t->woken, 1, release); /* publishes the result; pairs with the acquire in weft__thread_sleep */
     weft__futex_wake(&t->woken, 1);     /* an address only: the thread may be gone */
 }

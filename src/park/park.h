@@ -249,9 +249,19 @@ WEFT_INLINE void weft__many_end(weft__block *b) {
 
 /* ---- plain threads ---- */
 
+/* Descriptors that end a plain thread's wait as well, where no poller tells of them. In the
+ * waiter's frame. */
+typedef struct weft__polls {
+    struct pollfd *p; /* the first is the bell's, the rest the caller's */
+    unsigned n;
+    int32_t ready; /* the wait's result when one of the rest is ready */
+    int bell;      /* ends the poll (os/socket.h); -1: there is none to be had */
+} weft__polls;
+
 typedef struct weft__thread {
     weft__block b;
     _Atomic uint32_t woken; /* futex: 1 = resumed */
+    weft__polls *polls;     /* NULL: it sleeps on the futex. The waiter; its winner reads it, ordered by the wait */
 } weft__thread;
 
 /* The calling plain thread's block; lives as long as the thread. The second form also in the child of a fork, before anything else. */
@@ -261,6 +271,10 @@ weft__block *weft__thread_block_as_it_is(void);
 WEFT_INLINE void weft__thread_ready(weft__thread *t) {
     weft__store(&t->woken, 0, relaxed); /* published with the lock or counter that lets others resume it */
 }
+/* Makes the thread's next waits end also when one of the descriptors is ready; without a bell
+ * (there is none to be had) it looks now and then whether it was resumed. The second ends that. */
+void weft__thread_poll(weft__thread *t, weft__polls *polls);
+void weft__thread_poll_end(weft__thread *t);
 /* Sleeps until the block is resumed; when the deadline (0 = none) passes, interrupts its own wait with WEFT_ETIMEDOUT. */
 void weft__thread_sleep(weft__thread *t, int64_t deadline);
 

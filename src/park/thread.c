@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Plain OS threads park through the same blocks; only the way they sleep is the kernel's. */
+/* Plain OS threads park through the same blocks; only the way they sleep is the kernel's: on a
+ * futex. A thread that waits for descriptors without a poller sleeps in poll(2), with an eventfd
+ * (its bell) that the resumer writes to. It ends its own wait when a descriptor is ready, as at its
+ * deadline. */
 #include "park/park.h"
 
+#include <poll.h>
+
 #include "os/os.h"
+#include "os/socket.h"
+
+enum { LOOK = 20 * 1000 * 1000 }; /* ns: so often it looks without a bell */
 
 static __thread weft__thread self = {.b = {.kind = WEFT_BLOCK_THREAD, .linked = WEFT_LINK_NEEDLESS}};
 
@@ -16,9 +24,41 @@ WEFT_NOINLINE weft__block *weft__thread_block_as_it_is(void) {
     return &self.b;
 }
 
+void weft__thread_poll(weft__thread *t, weft__polls *polls) {
+    int bell = weft__bell_open();
+    polls->bell = bell < 0 ? -1 : bell;
+    polls->p[0] = (struct pollfd){.fd = polls->bell, .events = POLLIN};
+    t->polls = polls;
+}
+
+void weft__thread_poll_end(weft__thread *t) {
+    if (t->polls->bell >= 0) (void)weft__desc_os_close(t->polls->bell);
+    t->polls = NULL;
+}
+
+/* Until the thread is about to be resumed. Returns false: it has no bell, and is to look again. */
+static bool sleep_in_poll(weft__thread *t, int64_t deadline) {
+    weft__polls *w = t->polls;
+    int64_t look = w->bell < 0 ? weft__os_now() + LOOK : 0;
+    bool looks = look && (!deadline || look < deadline);
+    int n = weft__desc_os_poll_all(w->p, w->n, looks ? look : deadline);
+    if (n > 0 && w->p[0].revents) return true;
+    if (n == 0 && looks) return false;
+    weft__interrupt(&t->b, n < 0 ? n : n > 0 ? w->ready : WEFT_ETIMEDOUT, NULL); /* as below */
+    return true;
+}
+
+/* The bell is cleared when it can be rung no more: the resumer does that before it sets `woken`. */
+static void poll_until_woken(weft__thread *t, int64_t deadline) {
+    while (!weft__load(&t->woken, acquire) && !sleep_in_poll(t, deadline)) continue; /* as below */
+    while (!weft__load(&t->woken, acquire)) weft__futex_wait(&t->woken, 0, 0);
+    weft__bell_clear(t->polls->bell);
+}
+
 void weft__thread_sleep(weft__thread *t, int64_t deadline) {
     weft__hook *hook = weft__hooked();
     if (unlikely(hook != NULL)) hook(&t->b);
+    if (unlikely(t->polls != NULL)) poll_until_woken(t, deadline);
     while (!weft__load(&t->woken, acquire)) { /* pairs with the release in weft__resume */
         if (weft__futex_wait(&t->woken, 0, deadline) != -ETIMEDOUT || deadline == 0) continue;
         deadline = 0;

@@ -278,9 +278,10 @@ struct weft__rt {
     /* Read often, written seldom. */
     _Atomic uint64_t epoch; /* raised by every cancellation */
     int slots;
-    uint64_t id_step;            /* slots + 1 */
-    _Atomic uint64_t generation; /* of the runtime: 1, 2, …; plain threads may look at it while the next one begins */
-    bool many;                   /* more than one slot: somebody may steal */
+    uint64_t id_step; /* slots + 1 */
+    _Atomic uint64_t
+        generation; /* of the runtime: 2, 3, …; 1 before the first, 0 of none; plain threads may look at it while the next one begins */
+    bool many; /* more than one slot: somebody may steal */
     _Atomic uint32_t
         plain;        /* weft__shape.needs of a task without wishes: its class, or WEFT_STACK_ASK; WEFT_ASK_SITE is site.c's */
     bool places;      /* slots have CPUs: WEFT_PIN_WORKERS */

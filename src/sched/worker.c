@@ -9,7 +9,7 @@
 
 #include "sched/switch.h"
 
-struct weft__rt weft__rt = {.fresh_slab = {.size = sizeof(weft__fresh)}};
+struct weft__rt weft__rt = {.generation = 1, .fresh_slab = {.size = sizeof(weft__fresh)}};
 weft__worker weft__nobody = {.gate = WEFT_GATE_NONE};
 weft__worker weft__orphan = {.gate = WEFT_GATE_NONE};
 __thread weft__worker *weft__self_worker = &weft__nobody;

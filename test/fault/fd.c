@@ -113,3 +113,5 @@ TEST(fault_fd, on_a_plain_thread_too) {
     CHECK_EQ(each_fails(NULL), 0);
     CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
 }
+
+TEST(fault_fd, without_a_runtime_too) { CHECK_EQ(each_fails(NULL), 0); }

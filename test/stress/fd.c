@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors under races: numbers that are used again, closing against those who wait, cancelling against readiness. */
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -420,5 +421,51 @@ TEST(fd_stress, plain_threads_read_on_while_runtimes_come_and_go) {
         CHECK_EQ(pthread_join(p[i].reader, NULL), 0);
         CHECK_EQ(p[i].got, p[i].sent);
         CHECK_EQ(weft_fd_close(p[i].fd[0]) | weft_fd_close(p[i].fd[1]), 0);
+    }
+}
+
+/* ---- threads without a runtime ---- */
+
+enum { CROWD = 6 };
+static struct {
+    weft_conn *conn;
+    atomic_int sum;
+} crowd;
+
+/* Reads bytes until the connection is closed; many reads end at their deadline, and have taken nothing. */
+static void *read_in_crowd(void *arg) {
+    uint64_t random = (uint64_t)(uintptr_t)arg * 0x9e3779b97f4a7c15u + test_random();
+    for (bool open = true; open;) {
+        unsigned char c = 0;
+        ssize_t n = weft_conn_read(crowd.conn, &c, 1, weft_after((int64_t)test_below(&random, 300) * WEFT_US + 1));
+        if (n == 1) atomic_fetch_add(&crowd.sum, c);
+        open = n != WEFT_ECLOSED;
+        if (open && n != 1) CHECK_MSG(n == WEFT_ETIMEDOUT, "a reader got %zd", n);
+    }
+    weft_conn_unref(crowd.conn);
+    return NULL;
+}
+TEST(fd_stress, threads_without_a_runtime_read_each_byte_once) {
+    uint64_t random = test_random();
+    for (long round = test_scale(30, 3); round > 0; round--) {
+        int fd[2], sent = 0;
+        pthread_t t[CROWD];
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+        CHECK_EQ(weft_conn_adopt(&crowd.conn, fd[0]), 0);
+        atomic_store(&crowd.sum, 0);
+        for (intptr_t i = 0; i < CROWD; i++) {
+            weft_conn_ref(crowd.conn);
+            CHECK_EQ(pthread_create(&t[i], NULL, read_in_crowd, as_arg(i)), 0);
+        }
+        for (int i = 0; i < 400; i++) {
+            unsigned char c = (unsigned char)(1 + test_below(&random, 200));
+            CHECK_EQ(write(fd[1], &c, 1), 1);
+            sent += c;
+            if (!test_below(&random, 4)) usleep((useconds_t)test_below(&random, 200));
+        }
+        while (atomic_load(&crowd.sum) != sent) sched_yield();
+        CHECK_EQ(weft_conn_close(crowd.conn), 0);
+        for (int i = 0; i < CROWD; i++) CHECK_EQ(pthread_join(t[i], NULL), 0);
+        CHECK_EQ(close(fd[1]), 0);
     }
 }
