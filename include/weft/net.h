@@ -44,18 +44,29 @@ WEFT_API const char *weft_net_error(void);
 
 /* ---- listeners ---- */
 
-/* Listens at the address, TCP or Unix. A Unix socket's file that nobody listens at any more is replaced; it is removed again at the close.
- * WEFT_EINVAL: no address. -EADDRINUSE, … */
+/* Listens at the address, TCP or Unix. A file at a Unix address is replaced only if it is a
+ * socket that refuses connections, as a process that was killed leaves it; any other file gives
+ * -EADDRINUSE. WEFT_EINVAL: no address. -EADDRINUSE, … */
 WEFT_API int weft_tcp_listen(weft_listener **out, const char *addr, const weft_net_opts *opts);
 /* The next connection. Several tasks may accept from one listener: they are served in turn. When the process has no descriptors or memory for another
  * (EMFILE, …) it waits and tries again, and weft_stats.accept_waits counts it. WEFT_ECLOSED, WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN, WEFT_ENOMEM. */
 WEFT_API int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadline);
 /* Where it listens, as text. Its length; WEFT_EINVAL: it does not fit; WEFT_ECLOSED. */
 WEFT_API int weft_listener_addr(weft_listener *l, char *buf, size_t size);
-/* Its descriptor, which stays the listener's. */
+/* Returns its descriptor, which stays the listener's; WEFT_ECLOSED. */
 WEFT_API int weft_listener_fd(weft_listener *l);
-/* Ends it, and every accept, and gives the owner's reference up. NULL: nothing happens. */
+/* Ends it and every accept in this process, and gives the owner's reference up. Waits until no
+ * call with its descriptor is under way, none of which blocks: the address is free when it
+ * returns. Another process that has the socket, by fork or as a passed descriptor, goes on
+ * accepting, and keeps the address. A Unix listener's file is removed if it is still the one
+ * that this listener made, and no process has the socket. NULL: nothing happens. 0, or -errno of
+ * close(2). */
 WEFT_API int weft_listener_close(weft_listener *l);
+/* Ends listening in every process that has the socket: accepts end with WEFT_ECLOSED, and
+ * clients are refused. (accept(2) gives EINVAL, or if it must not wait and the listener is a
+ * Unix one, EAGAIN; poll(2) gives POLLHUP.) The listener has to be closed all the same; its file
+ * is removed then, whatever other processes have. */
+WEFT_API void weft_listener_shutdown(weft_listener *l);
 /* For others than the owner: with a reference they may use it also when it has been closed, and get WEFT_ECLOSED. */
 WEFT_API weft_listener *weft_listener_ref(weft_listener *l);
 /* Gives such a reference up; NULL: nothing happens. */
@@ -95,7 +106,7 @@ WEFT_API int weft_conn_close(weft_conn *c);
 WEFT_API weft_conn *weft_conn_ref(weft_conn *c);
 /* Gives such a reference up; NULL: nothing happens. */
 WEFT_API void weft_conn_unref(weft_conn *c);
-/* Its descriptor, which stays the connection's. */
+/* Returns its descriptor, which stays the connection's; WEFT_ECLOSED. */
 WEFT_API int weft_conn_fd(weft_conn *c);
 /* The addresses of both ends, as text. Their length; WEFT_EINVAL: it does not fit; WEFT_ECLOSED; -errno. */
 WEFT_API int weft_conn_peer(weft_conn *c, char *buf, size_t size);

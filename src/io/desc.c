@@ -353,6 +353,12 @@ static bool is_used(const weft__fd *f) {
     return used;
 }
 
+int weft__fd_close_wait(const weft__fd *f) {
+    int r = weft__fd_close(f);
+    for (int i = 0; r == 0 && f->d && is_used(f); i++) weft__fd_pause(i);
+    return r;
+}
+
 int weft__fd_release(const weft__fd *f) {
     int r = end(f, false);
     if (r > 0)

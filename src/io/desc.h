@@ -143,6 +143,8 @@ void weft__fd_new(int fd);
 /* Ends every wait on it with WEFT_ECLOSED, takes it out of the poller, and closes it, as soon as nobody uses it. 0, -errno of close(2);
  * WEFT_ECLOSED: somebody has done so. */
 int weft__fd_close(const weft__fd *f);
+/* The same, and waits until the number has been given back to the kernel. */
+int weft__fd_close_wait(const weft__fd *f);
 /* The same, but the number stays open; nothing is known of it any more. Waits until nobody that is
  * known uses it. WEFT_ECLOSED. */
 int weft__fd_release(const weft__fd *f);

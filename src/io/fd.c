@@ -20,6 +20,7 @@ typedef struct {
     socklen_t *len, to_len;
     struct msghdr *m;
     const struct msghdr *msg;
+    const weft__fd *f; /* an accept's */
 } request;
 
 #define CALL(name, expr)                                                                                                       \
@@ -46,7 +47,19 @@ CALL(call_recvfrom, weft__sock_recvfrom(fd, q->buf, q->n, q->flags, q->addr, q->
 CALL(call_sendto, weft__sock_sendto(fd, q->from, q->n, q->flags, q->to, q->to_len))
 CALL(call_recvmsg, weft__sock_recvmsg(fd, q->m, q->flags))
 CALL(call_sendmsg, weft__sock_sendmsg(fd, q->msg, q->flags))
-CALL(call_accept, weft__sock_accept(fd, q->addr, q->len))
+
+/* Of a Unix listener that was shut down accept(2) says only that there is no connection; poll(2)
+ * tells. */
+static WEFT_COLD bool is_shut(const weft__fd *f) {
+    if (weft__fd_renew(f) > 0 && !(weft__fd_state(f) & WEFT_READY_END)) return false; /* an edge would have told */
+    int polled = weft__desc_os_poll(f->fd, POLLIN, WEFT_POLL_NOW);
+    return polled > 0 && (polled & POLLHUP);
+}
+static ssize_t call_accept(int fd, void *arg) {
+    request *q = arg;
+    int r = weft__sock_accept(fd, q->addr, q->len);
+    return r == -EAGAIN && is_shut(q->f) ? -EINVAL : r;
+}
 
 WEFT_INLINE ssize_t operate(int fd, int side, weft__attempt *call, request *q, size_t asked, weft_deadline deadline) {
     ssize_t r;
@@ -177,7 +190,7 @@ ssize_t weft_fd_sendmsg(int fd, const struct msghdr *m, int flags, weft_deadline
 /* ---- accept and connect ---- */
 
 int weft__fd_accept(const weft__fd *f, struct sockaddr *from, socklen_t *len, weft_deadline deadline) {
-    request q = {.addr = from, .len = len};
+    request q = {.addr = from, .len = len, .f = f};
     int fd = (int)weft__op(f, WEFT_SIDE_READ, call_accept, &q, NULL, 0, deadline);
     if (fd >= 0) weft__fd_new(fd);
     return fd;
@@ -189,6 +202,7 @@ int weft_fd_accept(int fd, struct sockaddr *from, socklen_t *len, weft_deadline 
     do {
         weft__fd f;
         got = weft__fd_get(fd, &f);
+        q.f = &f;
         if (!got) got = weft__fd_nonblock(&f);
         if (!got) got = (int)weft__op_by(WEFT_BY_NUMBER_CAREFUL, &f, WEFT_SIDE_READ, call_accept, &q, NULL, 0, deadline);
     } while (got == WEFT_FD_ANOTHER);

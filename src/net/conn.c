@@ -318,7 +318,7 @@ int weft_conn_shutdown(weft_conn *c, int how) {
 }
 
 int weft_conn_fd(weft_conn *c) {
-    return c->f.fd;
+    return weft__fd_valid(&c->f) ? c->f.fd : WEFT_ECLOSED;
 }
 
 int weft_conn_peer(weft_conn *c, char *buf, size_t size) {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Listeners. Several tasks may accept from one: they take turns (desc.h), so a new connection wakes one of them and never a herd. */
 #include <netinet/in.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
 #include "net/net.h"
 #include "os/os.h"
@@ -13,55 +11,42 @@ struct weft_listener {
     weft__fd f;
     int family;
     weft_net_opts opts;
-    _Atomic uint32_t users;                                 /* as a connection's: N1 */
-    _Atomic bool closed;                                    /* or about to be */
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of a file that is to be removed; "" = none */
+    _Atomic uint32_t users; /* as a connection's: N1 */
+    _Atomic bool shut;      /* by weft_listener_shutdown */
+    weft__sockfile file;
 };
 
 _Atomic uint64_t weft__accept_waits;
 
 /* ---- listening ---- */
 
-/* A file that nobody listens at is in the way after a crash. Somebody who does is left alone. */
-static bool left_over(const weft_addr *a) {
-    int fd = weft__sock_new(AF_UNIX, SOCK_STREAM, 0);
-    if (fd < 0) return false;
-    int err = weft__sock_connect(fd, (const struct sockaddr *)&a->sa, a->len);
-    (void)weft__desc_os_close(fd);
-    return err == -ECONNREFUSED;
+/* Removes what listening has made. The socket is still open. */
+static void drop_file(weft__sockfile *file) {
+    if (weft__sockfile_is_ours(file)) weft__sockfile_remove(file);
+    weft__free(file->path);
+    file->path = NULL;
 }
 
-static const char *file_of(const weft_addr *a) {
-    const struct sockaddr_un *u = (const struct sockaddr_un *)(const void *)&a->sa;
-    return a->sa.ss_family == AF_UNIX && u->sun_path[0] ? u->sun_path : NULL;
-}
-
-static int bind_at(int fd, const weft_addr *a) {
-    int err = weft__sock_bind(fd, (const struct sockaddr *)&a->sa, a->len);
-    const char *file = file_of(a);
-    if (err != -EADDRINUSE || !file || !left_over(a) || weft__desc_os_unlink(file) < 0) return err;
-    return weft__sock_bind(fd, (const struct sockaddr *)&a->sa, a->len);
-}
-
-static int listen_at(const weft_addr *a, const weft_net_opts *o) {
+static int listen_at(const weft_addr *a, const weft_net_opts *o, weft__sockfile *file) {
     int family = a->sa.ss_family, fd = weft__sock_new(family, SOCK_STREAM, 0), err = 0;
     if (fd < 0) return fd;
     if (family != AF_UNIX) err = weft__sock_set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (!err && o->reuse_port && family != AF_UNIX) err = weft__sock_set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
     if (!err && family == AF_INET6) err = weft__sock_set(fd, IPPROTO_IPV6, IPV6_V6ONLY, o->ipv6_only);
-    if (!err) err = bind_at(fd, a);
-    if (!err && file_of(a) && o->mode && chmod(file_of(a), (mode_t)o->mode) < 0) err = -errno;
+    if (!err) err = weft__sockfile_bind(file, fd, a, o->mode);
     if (!err) err = weft__sock_listen(fd, o->backlog > 0 ? o->backlog : BACKLOG);
     if (!err) return fd;
+    drop_file(file);
     (void)weft__desc_os_close(fd);
     return err;
 }
 
 /* The first that works: "any address" is that of IPv6, or of IPv4 where there is no other. */
-static int listen_first(const weft_addrs *at, const weft_net_opts *o, const weft_addr **used) {
+static int listen_first(weft_listener *l, const weft_addrs *at) {
     int fd = WEFT_EINVAL;
     for (int i = 0; i < at->count; i++) {
-        fd = listen_at(*used = &at->at[i], o);
+        l->family = at->at[i].sa.ss_family;
+        fd = listen_at(&at->at[i], &l->opts, &l->file);
         if (fd != -EAFNOSUPPORT && fd != -EADDRNOTAVAIL) break;
     }
     return fd;
@@ -70,26 +55,22 @@ static int listen_first(const weft_addrs *at, const weft_net_opts *o, const weft
 static int listen_on(weft_listener **out, const char *addr, const weft_net_opts *opts) {
     weft__target t;
     weft_addrs at;
-    const weft_addr *used;
-    weft_net_opts o = opts ? *opts : (weft_net_opts){0};
     int err = weft__addr_parse(addr, &t);
     if (!err) err = weft__addr_find(&t, true, &at, WEFT_FOREVER);
     if (err) return err;
     weft_listener *l = weft__calloc(1, sizeof *l);
     if (!l) return WEFT_ENOMEM;
-    int fd = listen_first(&at, &o, &used);
+    if (opts) l->opts = *opts;
+    weft__store(&l->users, 1, relaxed); /* published with the listener */
+    int fd = listen_first(l, &at);
     if (fd < 0) {
         weft__free(l);
         return fd;
     }
     weft__fd_new(fd);
-    if (file_of(used)) memcpy(l->path, file_of(used), strlen(file_of(used)));
-    l->opts = o;
-    l->family = used->sa.ss_family;
-    weft__store(&l->users, 1, relaxed); /* published with the listener */
     if ((err = weft__fd_get(fd, &l->f)) < 0) {
+        drop_file(&l->file);
         (void)weft__desc_os_close(fd);
-        if (l->path[0]) (void)weft__desc_os_unlink(l->path);
         weft__free(l);
         return err;
     }
@@ -145,7 +126,9 @@ static int accept_from(weft_listener *l, weft_conn **out, weft_deadline deadline
 }
 
 static void unuse(weft_listener *l) {
-    if (weft__sub(&l->users, 1, acq_rel) == 1) weft__free(l); /* N1 */
+    if (weft__sub(&l->users, 1, acq_rel) != 1) return; /* N1 */
+    weft__free(l->file.path);
+    weft__free(l);
 }
 
 weft_listener *weft_listener_ref(weft_listener *l) {
@@ -161,7 +144,7 @@ int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadline) {
     *out = NULL;
     weft__add(&l->users, 1, relaxed); /* N1: the caller knows that it is there */
     int err = accept_from(l, out, deadline);
-    if (err == -EINVAL && weft__load(&l->closed, acquire)) err = WEFT_ECLOSED; /* pairs with weft_listener_close */
+    if (err == -EINVAL) err = WEFT_ECLOSED; /* accept(2): it does not listen any more; shut down, here or elsewhere */
     unuse(l);
     return err;
 }
@@ -171,18 +154,25 @@ int weft_listener_addr(weft_listener *l, char *buf, size_t size) {
 }
 
 int weft_listener_fd(weft_listener *l) {
-    return l->f.fd;
+    return weft__fd_valid(&l->f) ? l->f.fd : WEFT_ECLOSED;
+}
+
+void weft_listener_shutdown(weft_listener *l) {
+    weft__add(&l->users, 1, relaxed); /* N1: the caller knows that it is there */
+    if (!weft__fd_hold(&l->f)) {
+        weft__store(&l->shut, true, relaxed); /* read after the close, which the hold comes before */
+        (void)weft__sock_shutdown(l->f.fd, SHUT_RDWR);
+        weft__fd_unhold(&l->f);
+    }
+    unuse(l);
 }
 
 int weft_listener_close(weft_listener *l) {
     if (!l) return 0;
-    if (l->path[0]) (void)weft__desc_os_unlink(l->path);
-    weft__store(&l->closed, true, release); /* pairs with weft_accept */
-    if (!weft__fd_hold(&l->f)) {
-        (void)weft__sock_shutdown(l->f.fd, SHUT_RDWR); /* the port is free when this returns, also if the number is not */
-        weft__fd_unhold(&l->f);
-    }
-    int err = weft__fd_close(&l->f);
+    bool ours = weft__sockfile_is_ours(&l->file);
+    int err = weft__fd_close_wait(&l->f);
+    if (ours && err != WEFT_ECLOSED && (weft__load(&l->shut, relaxed) || !weft__sockfile_is_served(&l->file)))
+        weft__sockfile_remove(&l->file);
     unuse(l);
     return err;
 }

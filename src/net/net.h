@@ -3,6 +3,8 @@
 #ifndef WEFT_SRC_NET_H
 #define WEFT_SRC_NET_H
 
+#include <sys/types.h>
+
 #include "io/desc.h"
 #include "io/op.h"
 
@@ -26,6 +28,24 @@ int weft__addr_find(const weft__target *t, bool passive, weft_addrs *out, weft_d
 int weft__addr_numeric(const char *host, const char *service, bool passive, weft_addrs *out);
 /* Of one that is closed: WEFT_ECLOSED. */
 int weft__fd_text(const weft__fd *f, bool peer, char *buf, size_t size);
+
+/* ---- files of Unix listeners (sockfile.c) ---- */
+
+typedef struct weft__sockfile {
+    char *path; /* absolute, allocated; NULL: there is no file */
+    dev_t device;
+    ino_t inode;
+} weft__sockfile;
+
+/* Binds the socket to the address. If that makes a file, notes which, and gives it the mode
+ * unless that is 0. A socket's file that was left behind is replaced. Returns 0 or an error,
+ * after which no file is left. The caller frees `path`. */
+int weft__sockfile_bind(weft__sockfile *out, int fd, const weft_addr *a, int mode);
+/* Returns whether the path leads to the file that was made. Certain while the socket is open. */
+bool weft__sockfile_is_ours(const weft__sockfile *s);
+/* Returns whether a socket is bound to what the path leads to, or may be. */
+bool weft__sockfile_is_served(const weft__sockfile *s);
+void weft__sockfile_remove(const weft__sockfile *s);
 
 /* ---- errors (error.c) ---- */
 

@@ -74,7 +74,7 @@ int weft_udp_addr(weft_udp *u, char *buf, size_t size) {
 }
 
 int weft_udp_fd(weft_udp *u) {
-    return u->f.fd;
+    return weft__fd_valid(&u->f) ? u->f.fd : WEFT_ECLOSED;
 }
 
 /* ---- one ---- */

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -203,4 +204,16 @@ int weft__desc_os_close(int fd) {
 
 int weft__desc_os_unlink(const char *path) {
     RESULT(int, unlink(path));
+}
+
+int weft__desc_os_lstat(const char *path, struct stat *out) {
+    RESULT(int, lstat(path, out));
+}
+
+int weft__desc_os_chmod(const char *path, mode_t mode) {
+    RESULT(int, chmod(path, mode));
+}
+
+int weft__desc_os_cwd(char *buf, size_t size) {
+    RESULT(int, getcwd(buf, size) ? 0 : -1);
 }

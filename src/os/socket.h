@@ -70,5 +70,9 @@ int weft__desc_os_twin(int fd);
 /* Frees the number, whatever it returns. May wait: for a socket with SO_LINGER, a file far away. */
 int weft__desc_os_close(int fd);
 int weft__desc_os_unlink(const char *path);
+struct stat;
+int weft__desc_os_lstat(const char *path, struct stat *out);
+int weft__desc_os_chmod(const char *path, mode_t mode);
+int weft__desc_os_cwd(char *buf, size_t size); /* the current directory, as text. 0 or -errno */
 
 #endif

@@ -50,6 +50,13 @@ TEST_T(fault_net, each_call_of_a_tcp_connection_fails_in_turn, 120) {
 TEST_T(fault_net, each_call_of_a_unix_connection_fails_in_turn, 120) {
     CHECK_EQ(run_on(1, each_fails, (void *)(uintptr_t) "unix:@weft-fault-net"), 0);
 }
+TEST_T(fault_net, each_call_of_a_unix_listener_with_a_file_fails_in_turn, 120) {
+    char dir[] = "/tmp/weft-fault-XXXXXX", path[] = "unix:here.sock";
+    CHECK(mkdtemp(dir) != NULL);
+    CHECK_EQ(chdir(dir), 0); /* a relative path needs a call more */
+    CHECK_EQ(run_on(1, each_fails, path), 0);
+    CHECK_EQ(rmdir(dir), 0);
+}
 
 /* ---- the other ways to make and use one ---- */
 
@@ -108,6 +115,7 @@ static int dial_with_options(void *addr) {
     if (!err) err = weft_accept(l, &far, weft_after(60 * WEFT_SECOND));
     weft_conn_close(near);
     weft_conn_close(far);
+    if (l) weft_listener_shutdown(l);
     weft_listener_close(l);
     if (mine) CHECK_EQ(weft_accept(mine, &far, weft_after(60 * WEFT_SECOND)), WEFT_ECLOSED);
     weft_listener_unref(mine);

@@ -185,6 +185,41 @@ static void check_queue(int workers) { run_and_close_all(workers, queue_race, te
 TEST_T(net_stress, a_listener_goes_with_clients_in_its_queue_1, 120) { check_queue(1); }
 TEST_T(net_stress, a_listener_goes_with_clients_in_its_queue_4, 120) { check_queue(4); }
 
+/* ---- the address is free when the listener has been closed, whoever is in the middle of an
+ * accept ---- */
+
+static int accept_until_closed(void *arg) {
+    weft_listener *l = arg;
+    weft_conn *c;
+    int err;
+    while ((err = weft_accept(l, &c, WEFT_POLL)) == WEFT_EAGAIN) continue;
+    CHECK_EQ(err, WEFT_ECLOSED);
+    weft_listener_unref(l);
+    return 0;
+}
+static int address_race(void *arg) {
+    uint64_t rnd = test_random();
+    weft_listener *l;
+    char addr[WEFT_ADDR_MAX];
+    CHECK_EQ(weft_tcp_listen(&l, "127.0.0.1:0", NULL), 0);
+    CHECK_GT(weft_listener_addr(l, addr, sizeof addr), 0);
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (long i = (intptr_t)arg; i > 0; i--) {
+        for (int k = 0; k < 3; k++) CHECK_EQ(weft_spawn(&s, accept_until_closed, weft_listener_ref(l)), 0);
+        for (uint64_t k = test_below(&rnd, 4); k; k--) weft_yield();
+        CHECK_EQ(weft_listener_close(l), 0);
+        int err = weft_tcp_listen(&l, addr, NULL);
+        CHECK_MSG(err == 0, "%s", weft_net_error());
+    }
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(weft_listener_close(l), 0);
+    return 0;
+}
+static void check_address(int workers) { run_and_close_all(workers, address_race, test_scale(3000, 50)); }
+TEST_T(net_stress, the_address_of_a_closed_listener_is_free_2, 120) { check_address(2); }
+TEST_T(net_stress, the_address_of_a_closed_listener_is_free_4, 120) { check_address(4); }
+
 /* ---- a number that is released while somebody writes is known again at once, and stays so ---- */
 
 static weft_conn *written;
