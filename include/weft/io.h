@@ -40,18 +40,21 @@ extern "C" {
 
 enum { WEFT_READABLE = 1, WEFT_WRITABLE = 2, WEFT_HANGUP = 4 };
 
-/* Waits until the descriptor is ready for one of `events`, WEFT_READABLE or WEFT_WRITABLE or both, and returns those it is ready for; WEFT_HANGUP among
- * them: its other end is gone, or it has an error, which the next operation tells. WEFT_EINVAL: no event, or an unknown one. */
+/* Waits until the descriptor is ready for one of `events`, WEFT_READABLE or WEFT_WRITABLE or
+ * both, and returns those it is ready for. WEFT_HANGUP among them, whichever was waited for: its
+ * other end is gone or will send no more, or it has an error, which the next operation tells. A
+ * connection's descriptor counts as readable, too, while the connection has bytes that were read
+ * ahead. WEFT_EINVAL: no event, or an unknown one. */
 WEFT_API int weft_fd_wait(int fd, int events, weft_deadline deadline);
-/* As read(2): at least one byte, 0 at the end. */
+/* As read(2): at least one byte, 0 at the end, or if n is 0: then nothing is waited for. */
 WEFT_API ssize_t weft_fd_read(int fd, void *buf, size_t n, weft_deadline deadline);
 /* As write(2): at least one byte, not always all. */
 WEFT_API ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline);
-/* As recv(2). */
+/* As recv(2). Without flags, 0 bytes of a stream are 0 at once. */
 WEFT_API ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadline deadline);
 /* As send(2). */
 WEFT_API ssize_t weft_fd_send(int fd, const void *buf, size_t n, int flags, weft_deadline deadline);
-/* As recvfrom(2). */
+/* As recvfrom(2); 0 bytes as weft_fd_recv. */
 WEFT_API ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
                                   weft_deadline deadline);
 /* As sendto(2). */

@@ -79,18 +79,42 @@ WEFT_API void weft_listener_unref(weft_listener *l);
 WEFT_API int weft_dial(weft_conn **out, const char *addr, weft_deadline deadline);
 /* The same with options. */
 WEFT_API int weft_dial_opts(weft_conn **out, const char *addr, const weft_net_opts *opts, weft_deadline deadline);
-/* A connection of a descriptor that somebody else has made, a connected stream socket; from now on it is the connection's, which sets O_NONBLOCK.
- * -ENOTSOCK, …; WEFT_ENOMEM; on an error it stays the caller's. */
+/* Makes a connection of a connected stream socket that other code has made. From now on the
+ * descriptor is the connection's, which sets O_NONBLOCK. -ENOTSOCK, -ENOTCONN, …; WEFT_ENOMEM;
+ * on an error it stays the caller's. */
 WEFT_API int weft_conn_adopt(weft_conn **out, int fd);
-/* The other way: the connection ends, as by weft_conn_close, but its descriptor stays open and is returned: when nobody
- * is in the middle of a call with it any more, for which it waits. WEFT_ECLOSED. */
+/* Does the opposite: ends the connection as weft_conn_close does, but leaves its descriptor open
+ * and returns it. Waits until no call with it is under way, none of which blocks. WEFT_ELIMIT:
+ * the connection has bytes that were read ahead, which would be lost; it is unchanged, and still
+ * the caller's. WEFT_ECLOSED. */
 WEFT_API int weft_conn_release(weft_conn *c);
-/* At least one byte, as many as there are and fit; 0: the peer has ended its side. */
+/* Does the same, and hands over the bytes that were read ahead: puts them into buf, which has
+ * room for n, and their number into *got (which may be NULL). WEFT_ELIMIT: there are *got, more
+ * than n; the connection is unchanged. */
+WEFT_API int weft_conn_release_with(weft_conn *c, void *buf, size_t n, size_t *got);
+/* Returns how many bytes the next read gets without asking the kernel: those that
+ * weft_conn_read_until has read ahead. With several readers it may have changed already; bytes of a
+ * weft_conn_read_until that waits for more are not counted. */
+WEFT_API size_t weft_conn_buffered(weft_conn *c);
+/* Waits until the connection is ready for one of `events`, WEFT_READABLE or WEFT_WRITABLE or
+ * both (io.h), and returns those it is ready for, as weft_fd_wait does. Bytes that were read
+ * ahead count as readable, and a side that is broken as ready: its next operation fails at once.
+ * WEFT_EINVAL: no event, or an unknown one; WEFT_ECLOSED. */
+WEFT_API int weft_conn_wait(weft_conn *c, int events, weft_deadline deadline);
+/* Reads at least one byte, as many as there are and fit. Returns their number; 0: the peer has
+ * ended its side, or n is 0, for which nothing is waited for. */
 WEFT_API ssize_t weft_conn_read(weft_conn *c, void *buf, size_t n, weft_deadline deadline);
-/* n bytes; WEFT_EEOF: the stream ended before. After an error *got (which may be NULL) bytes are in the buffer. */
+/* Reads n bytes. WEFT_EEOF: the stream ended before. After an error the first *got bytes are in
+ * the buffer, and the caller's. If `got` is NULL, and some had been read, they are lost: the
+ * reading side is broken, and later reads fail with WEFT_EBROKEN. */
 WEFT_API ssize_t weft_conn_read_full(weft_conn *c, void *buf, size_t n, size_t *got, weft_deadline deadline);
-/* Up to and including the byte `end`, at most n: their number. What came behind it stays in the connection. WEFT_EEOF: the stream ended before (*got bytes are
- * there); WEFT_ELIMIT: n bytes, and it is not among them. 0: the end, and nothing before it. */
+/* Reads up to and including the byte `end`, at most n bytes. Returns their number; 0: the stream
+ * has ended, with nothing before its end. What comes behind `end` stays in the connection.
+ * WEFT_ELIMIT: n bytes were read (*got), and it is not among them. WEFT_EEOF: the stream ended
+ * before it; *got bytes are in the buffer, or with `got` NULL they stay in the connection. After
+ * any other error (WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ENOMEM, …) nothing was consumed: the
+ * next read begins with the same bytes, and what is in the buffer says nothing. The connection
+ * keeps up to n bytes, or 4096, until they are asked for. */
 WEFT_API ssize_t weft_conn_read_until(weft_conn *c, void *buf, size_t n, char end, size_t *got, weft_deadline deadline);
 /* All n bytes, or an error. If it ended in the middle, the peer has a part: the connection is broken, and later writes fail with WEFT_EBROKEN. */
 WEFT_API ssize_t weft_conn_write(weft_conn *c, const void *buf, size_t n, weft_deadline deadline);

@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: MIT */
-/* Select: waits for several channel operations, ends of tasks, or descriptors, and does exactly one of them. */
+/* Select: waits for several channel operations, ends of tasks, descriptors or connections, and
+ * does exactly one of them. */
 #ifndef WEFT_SELECT_H
 #define WEFT_SELECT_H
 
 #include <weft/chan.h>
 #include <weft/io.h>
+#include <weft/net.h>
 #include <weft/task.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* One case; made by weft_on_recv, weft_on_send, weft_on_task and weft_on_fd. */
+/* One case; made by weft_on_recv, weft_on_send, weft_on_task, weft_on_fd and weft_on_conn. */
 typedef struct weft_case {
     union { /* NULL, or no events: the case is disabled */
         weft_chan *chan;
         weft_task *task;
+        weft_conn *conn;
         uintptr_t events;
     };
     union {
         void *elem;
-        int fd;
+        int fd; /* of a connection's case: the events */
     };
     bool *open;
     int op;
 } weft_case;
 
-enum { WEFT_CASE_RECV = 1, WEFT_CASE_SEND = 2, WEFT_CASE_TASK = 3, WEFT_CASE_FD = 4 };
+enum { WEFT_CASE_RECV = 1, WEFT_CASE_SEND = 2, WEFT_CASE_TASK = 3, WEFT_CASE_FD = 4, WEFT_CASE_CONN = 5 };
 
 /* Receive into *elem. On a closed, drained channel the case happens with *open = false; if `open` is NULL, the select
  * returns WEFT_ECLOSED instead. Otherwise *open = true. */
@@ -69,6 +72,19 @@ static inline weft_case weft_on_fd(int fd, int events) {
     k.fd = fd;
     k.open = NULL;
     k.op = WEFT_CASE_FD;
+    return k;
+}
+
+/* The connection is ready for one of `events`, as weft_conn_wait has it: bytes that were read ahead
+ * count. Nothing is read or written. If the connection is closed meanwhile, the select returns
+ * WEFT_ECLOSED. A NULL connection, or no events: the case is disabled. */
+static inline weft_case weft_on_conn(weft_conn *c, int events) {
+    weft_case k;
+    k.conn = events ? c : NULL;
+    k.elem = NULL;
+    k.fd = events;
+    k.open = NULL;
+    k.op = WEFT_CASE_CONN;
     return k;
 }
 

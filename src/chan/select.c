@@ -150,7 +150,7 @@ static int check(const weft_case *cases, size_t n, const weft__block *b) {
     for (size_t i = 0; i < n; i++) {
         if (!cases[i].chan) continue;
         if (cases[i].op < WEFT_CASE_RECV || cases[i].op > WEFT_CASE_TASK)
-            return cases[i].op == WEFT_CASE_FD ? WEFT_SELECT_WITH_FDS : WEFT_EINVAL;
+            return weft__case_is_fd(&cases[i]) ? WEFT_SELECT_WITH_FDS : WEFT_EINVAL;
         if (cases[i].op == WEFT_CASE_TASK && b->home == &cases[i].task->scope) return WEFT_EDEADLOCK;
     }
     return 0;

@@ -18,6 +18,11 @@ WEFT_COLD int weft__select_fds(weft_case *cases, size_t n, weft_deadline deadlin
 /* A case that can be done, but not under the lock alone; another may have been faster. */
 WEFT_COLD int weft__select_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index);
 
+/* A descriptor's, by its number or as a connection. */
+WEFT_INLINE bool weft__case_is_fd(const weft_case *k) {
+    return k->op == WEFT_CASE_FD || k->op == WEFT_CASE_CONN;
+}
+
 WEFT_INLINE weft__lock *weft__case_lock(const weft_case *k, bool tasks) {
     return tasks && k->op == WEFT_CASE_TASK ? &k->task->lock : &k->chan->lock;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A select with descriptors among its cases.
+/* A select with descriptors among its cases, by number or as connections.
  *
  * It waits as any select: on the queues of channels and tasks, and among the watchers of each descriptor (desc.h), all of which are locked meanwhile. What is
  * different is that a descriptor cannot be looked at under its lock: whether it is ready is asked of the kernel (weft__fd_cases_ask), beforehand and without locks. Under
@@ -9,6 +9,10 @@
  *     check that each number means the descriptor that is known (desc.h)                             another one: from the beginning
  *     with all locks: look again; an edge since the question: from the beginning                     nothing: park
  *     woken by an edge: from the beginning, since edges are told for nothing or for another event    by anything else: done
+ *
+ * A connection that has read ahead is ready whatever the kernel says: its descriptor's state has
+ * that (SURE in desc.h), and counts an edge when it begins. The connection itself is read at the
+ * beginning only, for it may go while the select waits.
  *
  * Whoever claims the wait and goes on without its having been served (an edge) may have kept a channel's partner from claiming it; the look that follows finds that
  * partner's element, as after WEFT_AWAIT_AGAIN. A close ends the wait with WEFT_ECLOSED, for the number may mean another descriptor by now.
@@ -40,7 +44,7 @@ typedef struct {
 } selection;
 
 static weft__desc *desc_of(selection *s, uint32_t i) {
-    return s->cases[i].op == WEFT_CASE_FD ? s->fds[i].f.d : NULL;
+    return weft__case_is_fd(&s->cases[i]) ? s->fds[i].f.d : NULL;
 }
 
 /* It is disabled. */
@@ -67,7 +71,7 @@ static int32_t try_channel(weft_case *k, uint32_t i) {
 
 /* With all locks: only whether there is something new. */
 static int32_t try_news(weft__fd_case *w) {
-    int news = w->told ? weft__fd_news(&w->f, w->seen) : weft__fd_valid(&w->f) ? 0 : WEFT_ECLOSED;
+    int news = weft__fd_news(&w->f, w->seen, w->told);
     return news == 0 ? NONE : news < 0 ? news : LOOK_AGAIN;
 }
 
@@ -89,7 +93,7 @@ static int32_t look(selection *s, bool once) {
     for (uint32_t n = s->n; n && r == NONE; n--) {
         uint32_t i = next_turn(s, n);
         if (!s->cases[i].chan) continue;
-        if (s->cases[i].op != WEFT_CASE_FD) {
+        if (!weft__case_is_fd(&s->cases[i])) {
             r = try_channel(&s->cases[i], i);
             continue;
         }
@@ -108,9 +112,9 @@ static bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__bloc
     all_turns(s);
     for (uint32_t n = s->n; n && *result == NONE; n--) {
         uint32_t i = next_turn(s, n);
-        *result = s->cases[i].op != WEFT_CASE_FD ? weft__case_try(&s->cases[i], i, true, true, slot, wake)
-                  : s->cases[i].chan             ? try_news(&s->fds[i])
-                                                 : NONE;
+        *result = !weft__case_is_fd(&s->cases[i]) ? weft__case_try(&s->cases[i], i, true, true, slot, wake)
+                  : s->cases[i].chan              ? try_news(&s->fds[i])
+                                                  : NONE;
     }
     return *result != NONE;
 }
@@ -149,7 +153,7 @@ static int32_t wait_once(selection *s, weft_deadline deadline) {
     weft__many_sort(&s->many, n);
     (void)weft__many_wait(&s->many, kind, deadline, &result, &slot);
     if (slot) weft__leave();
-    return result >= 0 && s->cases[weft__select_index(result)].op == WEFT_CASE_FD ? LOOK_AGAIN : result;
+    return result >= 0 && weft__case_is_fd(&s->cases[weft__select_index(result)]) ? LOOK_AGAIN : result;
 }
 
 /* No edges are told of some: the thread polls all such descriptors. */
@@ -167,15 +171,22 @@ static WEFT_COLD int32_t wait_outside(selection *s, weft_deadline deadline) {
 
 /* ---- the select ---- */
 
+/* A connection begins with what is waited for (net/net.h). */
+static const weft__fd *object_of(const weft_case *k) {
+    return (const weft__fd *)(const void *)k->conn;
+}
+
 static int open_all(selection *s) {
     weft__block *b = weft__me();
     for (uint32_t i = 0; i < s->n; i++) {
         weft_case *k = &s->cases[i];
         s->fds[i] = (weft__fd_case){.events = 0};
         if (!k->chan) continue;
-        if (k->op < WEFT_CASE_RECV || k->op > WEFT_CASE_FD) return WEFT_EINVAL;
+        if (k->op < WEFT_CASE_RECV || k->op > WEFT_CASE_CONN) return WEFT_EINVAL;
         if (k->op == WEFT_CASE_TASK && b->home == &k->task->scope) return WEFT_EDEADLOCK;
-        int err = k->op == WEFT_CASE_FD ? weft__fd_case_open(&s->fds[i], k->fd, k->events) : 0;
+        int err = k->op == WEFT_CASE_FD     ? weft__fd_case_open(&s->fds[i], k->fd, k->events)
+                  : k->op == WEFT_CASE_CONN ? weft__fd_case_open_object(&s->fds[i], object_of(k), k->fd)
+                                            : 0;
         if (err) return err;
     }
     return 0;
@@ -245,5 +256,5 @@ int weft__select_fds(weft_case *cases, size_t n, weft_deadline deadline) {
     int32_t r = n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
     if (r < 0) return r;
     uint32_t i = weft__select_index(r);
-    return cases[i].op == WEFT_CASE_FD ? (int)i : weft__select_outcome(cases, n, deadline, r, true);
+    return weft__case_is_fd(&cases[i]) ? (int)i : weft__select_outcome(cases, n, deadline, r, true);
 }

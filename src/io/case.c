@@ -16,18 +16,29 @@ int weft__fd_case_open(weft__fd_case *c, int fd, uintptr_t events) {
     return weft__fd_get(fd, &c->f);
 }
 
+int weft__fd_case_open_object(weft__fd_case *c, const weft__fd *f, int events) {
+    if (events & ~(WEFT_READABLE | WEFT_WRITABLE)) return WEFT_EINVAL;
+    *c = (weft__fd_case){.f = *f, .object = true, .events = (uint32_t)events};
+    return 0;
+}
+
 typedef struct {
     struct pollfd p[WEFT_FD_CASES_BATCH];
     weft__fd_case *who[WEFT_FD_CASES_BATCH];
     unsigned n;
 } batch;
 
+/* Why the generation of its descriptor is over. An object's is not looked up again. */
+static int over(const weft__fd_case *c) {
+    return c->object ? WEFT_ECLOSED : weft__fd_over(&c->f);
+}
+
 static int ask(batch *b) {
     int err = b->n ? weft__desc_os_poll_all(b->p, b->n, WEFT_POLL_NOW) : 0;
     if (err > 0) err = 0;
     for (unsigned i = 0; i < b->n && !err; i++) {
         if (!weft__fd_valid(&b->who[i]->f))
-            err = weft__fd_over(&b->who[i]->f); /* the answer may be about another one */
+            err = over(b->who[i]); /* the answer may be about another one */
         else if (b->p[i].revents & POLLNVAL)
             err = -EBADF; /* closed by other code */
         b->who[i]->ready = b->p[i].revents != 0;
@@ -48,10 +59,10 @@ static void add(batch *b, weft__fd_case *c) {
 }
 
 /* The number is looked up again if it means another descriptor. */
-static int renew(weft__fd *f) {
-    int err = weft__fd_valid(f) ? 0 : weft__fd_over(f);
-    if (err == WEFT_FD_ANOTHER) err = weft__fd_get(f->fd, f);
-    return err ? err : weft__fd_renew(f);
+static int renew(weft__fd_case *c) {
+    int err = weft__fd_valid(&c->f) ? 0 : over(c);
+    if (err == WEFT_FD_ANOTHER) err = weft__fd_get(c->f.fd, &c->f);
+    return err ? err : weft__fd_renew(&c->f);
 }
 
 static int ask_all(weft__fd_case *c, size_t n, bool once) {
@@ -59,11 +70,12 @@ static int ask_all(weft__fd_case *c, size_t n, bool once) {
     int err = 0;
     for (weft__fd_case *end = c + n; c < end && !err; c++) {
         if (!c->events) continue;
-        c->ready = false;
-        if ((err = renew(&c->f)) < 0) break;
+        if ((err = renew(c)) < 0) break;
         c->told = err > 0;
         err = 0;
         c->seen = weft__fd_state(&c->f);
+        c->ready = weft__fd_valid(&c->f) && (weft__fd_sure(c->seen) & c->events);
+        if (c->ready) continue;
         if (!once && c->told && !(c->seen & (c->events | WEFT_READY_END))) continue; /* an edge will tell */
         add(&b, c);
         if (b.n == WEFT_FD_CASES_BATCH) err = ask(&b);
@@ -82,7 +94,7 @@ int weft__fd_cases_ask(weft__fd_case *c, size_t n, bool once) {
 int weft__fd_cases_check(weft__fd_case *c, size_t n) {
     int err = 0, others = 0;
     for (weft__fd_case *end = c + n; c < end && err >= 0; c++) {
-        if (!c->events) continue;
+        if (!c->events || c->object) continue;
         err = weft__fd_check(&c->f);
         if (err != WEFT_FD_ANOTHER) continue;
         err = weft__fd_get(c->f.fd, &c->f);

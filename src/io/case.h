@@ -12,12 +12,15 @@ typedef struct weft__fd_case {
     weft__fd f;
     uint64_t seen;   /* its state before it was asked */
     uint32_t events; /* 0: another kind of case */
-    bool ready;      /* said the kernel */
+    bool object;     /* a connection's; else the case has only a number */
+    bool ready;      /* said the kernel, or its connection */
     bool told;       /* of edges: a runtime runs */
 } weft__fd_case;
 
 /* Looks the descriptor up. 0, WEFT_EINVAL, or as weft__fd_get. */
 int weft__fd_case_open(weft__fd_case *c, int fd, uintptr_t events);
+/* The same for an object. 0 or WEFT_EINVAL. */
+int weft__fd_case_open_object(weft__fd_case *c, const weft__fd *f, int events);
 /* Which of them are ready: one system call for WEFT_FD_CASES_BATCH of them, none for those that are known not to be, unless this is the only look (`once`).
  * 0; WEFT_ECLOSED: one has been closed; -errno. Outside the runtime. */
 int weft__fd_cases_ask(weft__fd_case *c, size_t n, bool once);

@@ -227,6 +227,7 @@ static uint32_t end_generation(weft__desc *d, bool closed, weft__queue *woken) {
     if (closed) d->closed = next;
     int holders = (int)d->guests;
     d->guests = 0;
+    (void)atomic_fetch_and_explicit(&d->state, ~(uint64_t)WEFT_STATE_SURE, memory_order_relaxed); /* under the lock */
     for (int i = 0; i < 2; i++) {
         uint64_t turn = weft__xchg(&d->side[i].turn, weft__turn_of(next, 0), acq_rel); /* against those without the lock: D4 */
         if (turn & WEFT_TURN_TAKEN) holders++;
@@ -249,9 +250,16 @@ static void closing_over(weft__desc *d) {
     weft__lock_leave(&d->lock);
 }
 
-/* Ends f's generation; `to_close`: the number is to be closed when nobody uses it, or else left alone. 1: now (until then it is `closing`); 0: later, by the
- * last of them. */
-static int end(const weft__fd *f, bool to_close) {
+/* What keeps a descriptor from being released (weft__fd_release_if). */
+typedef struct {
+    int (*may)(void *arg, bool rests);
+    void *arg;
+} condition;
+
+/* Ends f's generation, if the condition (or NULL) is met; `to_close`: the number is to be closed
+ * when nobody uses it, or else left alone. 1: now (until then it is `closing`); 0: later, by the
+ * last of them; an error. */
+static int end(const weft__fd *f, bool to_close, const condition *c) {
     weft__desc *d = f->d;
     weft__queue woken = {NULL, NULL};
     weft__slot *s = weft__enter();
@@ -262,20 +270,21 @@ static int end(const weft__fd *f, bool to_close) {
         weft__lock_take(&d->lock);
     }
     bool mine = weft__load(&d->generation, relaxed) == f->generation && !d->to_close; /* under the lock */
+    int r = !mine ? WEFT_ECLOSED : c ? c->may(c->arg, d->side[WEFT_SIDE_READ].waiting.head != NULL) : 1;
     bool listed = mine && weft__load(&d->known, relaxed);
-    if (mine) {
+    if (r > 0) {
         d->holders = end_generation(d, true, &woken);
         d->to_close = d->holders != 0;
         d->to_keep = !to_close;
         d->closing = !d->to_close;
+        r = !d->to_close;
     }
-    bool now = mine && !d->to_close;
     weft__lock_leave(&d->lock);
     resume_all(&woken, s);
     if (s) weft__leave();
     /* The number is still ours, or a holder's who waits for nothing: what is removed is what was added. */
-    if (listed && now) leave_poller(f->fd);
-    return !mine ? WEFT_ECLOSED : now;
+    if (listed && r > 0) leave_poller(f->fd);
+    return r;
 }
 
 /* Its close(2) waits for what was not sent yet (SO_LINGER). The kernel is asked, whatever kind it
@@ -327,7 +336,7 @@ void weft__fd_unhold(const weft__fd *f) {
 }
 
 int weft__fd_close(const weft__fd *f) {
-    int now = end(f, true);
+    int now = end(f, true, NULL);
     return now > 0 ? close_now(f->d, f->fd) : now;
 }
 
@@ -355,16 +364,29 @@ static bool is_used(const weft__fd *f) {
 
 int weft__fd_close_wait(const weft__fd *f) {
     int r = weft__fd_close(f);
-    for (int i = 0; r == 0 && f->d && is_used(f); i++) weft__fd_pause(i);
+    for (int i = 0; r == 0 && is_used(f); i++) weft__fd_pause(i);
     return r;
 }
 
-int weft__fd_release(const weft__fd *f) {
-    int r = end(f, false);
+static int release(const weft__fd *f, const condition *c) {
+    int r = end(f, false, c);
     if (r > 0)
         closing_over(f->d); /* who comes with the number now, finds it out of the poller, and not about to be taken out */
     for (int i = 0; r == 0 && is_used(f); i++) weft__fd_pause(i);
     return r < 0 ? r : 0;
+}
+
+int weft__fd_release(const weft__fd *f) {
+    return release(f, NULL);
+}
+
+int weft__fd_release_if(const weft__fd *f, int (*may)(void *arg, bool rests), void *arg) {
+    condition c = {may, arg};
+    for (int i = 0;; i++) {
+        int r = release(f, &c);
+        if (r != WEFT_EAGAIN) return r;
+        weft__fd_pause(i);
+    }
 }
 
 void weft__fd_new(int fd) {
@@ -526,6 +548,23 @@ WEFT_HOT void weft__desc_tell(const weft__edge *edges, int n, weft__slot *s) {
     }
     if (s) s->told = weft__load(&s->tail, relaxed);                    /* the owner's own */
     if (landed) weft__add(&table.landings, (uint64_t)landed, relaxed); /* a counter */
+}
+
+void weft__fd_be_sure(const weft__fd *f, uint32_t bit, bool on) {
+    weft__desc *d = f->d;
+    weft__queue woken = {NULL, NULL};
+    weft__slot *s = weft__enter();
+    weft__lock_take(&d->lock);
+    if (weft__load(&d->generation, relaxed) == f->generation) { /* D4; under the lock */
+        uint64_t seen = weft__load(&d->state, relaxed), mask = (uint64_t)bit * WEFT_STATE_SURE_READ, next;
+        do {
+            next = on ? (seen | mask) + WEFT_STATE_EDGE : seen & ~mask;
+        } while (!weft__cas(&d->state, &seen, next, release)); /* as in tell */
+        if (on) (void)evict(&d->watchers, 0, &woken);
+    }
+    weft__lock_leave(&d->lock);
+    resume_all(&woken, s);
+    if (s) weft__leave();
 }
 
 uint64_t weft__descs_stale(void) {

@@ -7,6 +7,8 @@
  *
  *   state   ready for reading, for writing; `ended`, `urgent` (both stay); and a count of edges above them. Clearing is a CAS against the
  *           state as it was before the system call, so an edge that came in between is not lost.
+ *           `sure` is no edge's: a connection sets it while it has bytes that were read ahead (or a side
+ *           that is broken, which fails at once), and counts an edge then, so that watchers look.
  *   side    reading and writing each have one turn, taken for a whole operation (a write of all bytes) and passed on in order. Who has
  *           it may park on `waiting` for an edge; who wants it parks on its `line`.
  *   watchers  take no turn (weft_fd_wait, select): every edge wakes all of them, and they look for themselves.
@@ -77,8 +79,10 @@ enum {
     WEFT_DESC_PLAIN = 4,
     WEFT_DESC_ALWAYS = 8,
     WEFT_DESC_NONBLOCK = 16
-};                             /* desc.kind */
-enum { WEFT_STATE_EDGE = 16 }; /* one edge, in desc.state */
+}; /* desc.kind */
+/* desc.state, above the WEFT_READY_… bits: SURE, an operation of the object that has the descriptor
+ * returns at once, whatever the kernel says; EDGE, one edge. */
+enum { WEFT_STATE_SURE_READ = 16, WEFT_STATE_SURE_WRITE = 32, WEFT_STATE_SURE = 48, WEFT_STATE_EDGE = 64 };
 
 typedef struct weft__fd weft__fd;
 typedef struct weft__side {
@@ -149,6 +153,12 @@ int weft__fd_close_wait(const weft__fd *f);
  * known uses it. WEFT_ECLOSED. */
 int weft__fd_release(const weft__fd *f);
 
+/* Releases it if may(arg) returns 1, which is asked under the lock. `rests`: the reader that has
+ * the turn waits; it goes on only after the lock has been left, unless the descriptor was
+ * released. While may(arg) is WEFT_EAGAIN it is asked again and again; another error is
+ * returned, and nothing has changed. Returns 0, WEFT_ECLOSED, or that error. */
+int weft__fd_release_if(const weft__fd *f, int (*may)(void *arg, bool rests), void *arg);
+
 /* The turn. 0, WEFT_ECLOSED, or what weft__wait_… give. */
 int weft__turn_take_slow(const weft__fd *f, int side, weft_deadline deadline);
 void weft__turn_leave_slow(const weft__fd *f, int side);
@@ -204,6 +214,13 @@ typedef struct weft__landing {
     size_t asked;
     ssize_t got; /* -EAGAIN: nobody has done it, or there was nothing */
 } weft__landing;
+/* Notes whether operations of a side return at once, whatever the kernel says, and tells
+ * watchers if they do now. The caller has the side's turn. */
+void weft__fd_be_sure(const weft__fd *f, uint32_t bit, bool on);
+/* For which sides that is so: WEFT_READY_… bits. `seen`: the state. */
+WEFT_INLINE uint32_t weft__fd_sure(uint64_t seen) {
+    return (uint32_t)(seen & WEFT_STATE_SURE) / WEFT_STATE_SURE_READ;
+}
 /* Parks until an edge other than those in `seen` makes the side ready: 0. WEFT_ECLOSED, WEFT_ECANCELED, WEFT_ETIMEDOUT, WEFT_EAGAIN, WEFT_ETERMINATED.
  * The caller has the side's turn; after WEFT_ECLOSED it has not, and must not leave it. */
 int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land);
@@ -214,8 +231,10 @@ void weft__fd_pause(int round);
 /* Between the two the number means this descriptor, whoever closes it: for a system call without a turn. 0 or WEFT_ECLOSED. */
 int weft__fd_hold(const weft__fd *f);
 void weft__fd_unhold(const weft__fd *f);
-/* Under the lock, by a select that is about to queue up among `watchers`: 0; 1, there has been an edge since, or no poller knows it any more; WEFT_ECLOSED. */
-int weft__fd_news(const weft__fd *f, uint64_t seen);
+/* Asks what has come since `seen`, for a wait that is about to queue up among `watchers`. `told`: a
+ * poller tells of edges; else only an object does. Returns 0; 1: there has been an edge, or no poller
+ * knows it any more; WEFT_ECLOSED. Caller holds the lock. */
+int weft__fd_news(const weft__fd *f, uint64_t seen, bool told);
 /* It may have been looked up before this runtime started: makes it known to it. Returns 1: edges
  * are told; 0: there is no runtime; WEFT_ECLOSED; as weft__fd_get. */
 int weft__fd_renew(const weft__fd *f);

@@ -116,7 +116,20 @@ WEFT_INLINE ssize_t transfer(int fd, int side, weft__attempt *socket, weft__atte
     return r;
 }
 
+/* A read of no bytes has nothing to wait for. */
+static WEFT_COLD ssize_t read_nothing(int fd, weft_deadline deadline) {
+    weft__fd f;
+    int err = weft__fd_begin(deadline);
+    return err ? err : weft__fd_get(fd, &f);
+}
+/* A receive of no bytes from a stream is one; from any other socket it takes a message. */
+static bool is_nothing(int fd, size_t n, int flags) {
+    int type;
+    return n == 0 && flags == 0 && weft__sock_get(fd, SOL_SOCKET, SO_TYPE, &type) == 0 && type == SOCK_STREAM;
+}
+
 ssize_t weft_fd_read(int fd, void *buf, size_t n, weft_deadline deadline) {
+    if (unlikely(n == 0)) return read_nothing(fd, deadline);
     request q = {.buf = buf, .n = n};
     return transfer(fd, WEFT_SIDE_READ, call_read_socket, call_read, call_read_file, &q, buf, deadline);
 }
@@ -129,6 +142,7 @@ ssize_t weft_fd_write(int fd, const void *buf, size_t n, weft_deadline deadline)
 ssize_t weft_fd_recv(int fd, void *buf, size_t n, int flags, weft_deadline deadline) {
     request q = {.buf = buf, .n = n, .flags = flags};
     if (aside(flags)) return operate_aside(fd, call_recv, &q, deadline);
+    if (unlikely(is_nothing(fd, n, flags))) return read_nothing(fd, deadline);
     return operate(fd, WEFT_SIDE_READ, call_recv, &q, flags ? 0 : n, deadline); /* a look (MSG_PEEK) leaves it there */
 }
 
@@ -141,6 +155,7 @@ ssize_t weft_fd_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr
                          weft_deadline deadline) {
     request q = {.buf = buf, .n = n, .flags = flags, .addr = from, .len = len};
     if (aside(flags)) return operate_aside(fd, call_recvfrom, &q, deadline);
+    if (unlikely(is_nothing(fd, n, flags))) return read_nothing(fd, deadline);
     return operate(fd, WEFT_SIDE_READ, call_recvfrom, &q, 0, deadline);
 }
 
@@ -254,26 +269,33 @@ int weft_fd_connect(int fd, const struct sockaddr *to, socklen_t len, weft_deadl
 
 /* ---- waiting and closing ---- */
 
+/* What poll(2) says, as WEFT_READABLE, …. The end of the peer's side is news for a writer, but no
+ * reason to end its wait. */
 static int ready_from(int polled, int events) {
     int r = 0;
     if (polled & (POLLIN | POLLHUP | POLLERR | POLLRDHUP)) r |= WEFT_READABLE;
     if (polled & (POLLOUT | POLLERR)) r |= WEFT_WRITABLE;
-    if (polled & (POLLHUP | POLLERR | POLLRDHUP)) r |= WEFT_HANGUP;
-    r &= events | WEFT_HANGUP;
-    return r == WEFT_HANGUP ? (events & WEFT_READABLE ? WEFT_READABLE : WEFT_WRITABLE) | WEFT_HANGUP : r;
+    if (polled & POLLHUP) r |= events & WEFT_READABLE ? WEFT_READABLE : WEFT_WRITABLE;
+    return r & events;
+}
+static int hung_up(int polled) {
+    return polled & (POLLHUP | POLLERR | POLLRDHUP) ? WEFT_HANGUP : 0;
 }
 
 static int poll_events(int events) {
     return (events & WEFT_READABLE ? POLLIN | POLLRDHUP : 0) | (events & WEFT_WRITABLE ? POLLOUT : 0);
 }
 
-static int wait_on(const weft__fd *f, int events, weft_deadline deadline) {
+int weft__fd_wait(const weft__fd *f, bool object, int events, weft_deadline deadline) {
     for (;;) {
         uint64_t seen = weft__fd_state(f);
-        int polled = weft__desc_os_poll(f->fd, poll_events(events), WEFT_POLL_NOW);
-        if (!weft__fd_valid(f)) return weft__fd_over(f);
-        if (polled) return polled < 0 ? polled : ready_from(polled, events);
-        int err = weft__op_check(f, deadline);
+        int sure = (int)weft__fd_sure(seen) & events;
+        int polled = weft__desc_os_poll(f->fd, poll_events(events) | POLLRDHUP, WEFT_POLL_NOW);
+        if (!weft__fd_valid(f)) return object ? WEFT_ECLOSED : weft__fd_over(f);
+        if (polled < 0) return polled;
+        int ready = ready_from(polled, events) | sure;
+        if (ready) return ready | hung_up(polled);
+        int err = object ? 0 : weft__op_check(f, deadline);
         if (!err) err = weft__fd_watch(f, poll_events(events), seen, deadline);
         if (err) return err;
     }
@@ -286,7 +308,7 @@ int weft_fd_wait(int fd, int events, weft_deadline deadline) {
     do {
         weft__fd f;
         r = weft__fd_get(fd, &f);
-        if (!r) r = wait_on(&f, events, deadline);
+        if (!r) r = weft__fd_wait(&f, false, events, deadline);
     } while (r == WEFT_FD_ANOTHER);
     return r;
 }

@@ -78,5 +78,7 @@ WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, v
 
 /* accept(2) of a listener, which is O_NONBLOCK. */
 int weft__fd_accept(const weft__fd *f, struct sockaddr *from, socklen_t *len, weft_deadline deadline);
+/* weft_fd_wait of one that was looked up; `object`: an object has it, so its number is not checked. */
+int weft__fd_wait(const weft__fd *f, bool object, int events, weft_deadline deadline);
 
 #endif

@@ -54,8 +54,10 @@ static WEFT_HOT int need(const weft__fd *f, int what, uint64_t seen) {
     return what == ANY_EDGE || (state & (what == EDGE_READ ? WEFT_READY_READ : WEFT_READY_WRITE)) != 0;
 }
 
-int weft__fd_news(const weft__fd *f, uint64_t seen) {
-    return need(f, ANY_EDGE, seen);
+int weft__fd_news(const weft__fd *f, uint64_t seen, bool told) {
+    if (told) return need(f, ANY_EDGE, seen);
+    if (weft__load(&f->d->generation, relaxed) != f->generation) return WEFT_ECLOSED;     /* D4 */
+    return weft__load(&f->d->state, relaxed) / WEFT_STATE_EDGE != seen / WEFT_STATE_EDGE; /* its object is SURE of it now */
 }
 
 /* `wait`: what was prepared for it; NULL: it has no deadline, and cancellation finds it already. */
@@ -111,13 +113,15 @@ WEFT_INLINE int park(const weft__fd *f, int what, uint64_t seen, weft_deadline d
 
 /* Parks a plain thread without a runtime: on the same queue, but asleep in poll(2). *parked: it was
  * on the queue. */
-static int queue_up_outside(const weft__fd *f, int what, weft_deadline deadline, weft__wait *wait, bool *parked) {
+static int queue_up_outside(const weft__fd *f, int what, uint64_t seen, weft_deadline deadline, weft__wait *wait,
+                            bool *parked) {
     weft__desc *d = f->d;
     weft__block *b = wait->block;
     weft__store(&b->wait_lock, &d->lock, release); /* P3; pairs with the acquire in weft__interrupt */
     weft__lock_take(&d->lock);
     weft__fence_after_rmw();
-    int r = weft__load(&d->generation, relaxed) != f->generation ? WEFT_ECLOSED : weft__wait_check(wait); /* D4 */
+    int r = weft__fd_news(f, seen, false);
+    if (!r) r = weft__wait_check(wait);
     if (r) {
         weft__lock_leave(&d->lock);
         return r;
@@ -130,7 +134,8 @@ static int queue_up_outside(const weft__fd *f, int what, weft_deadline deadline,
     return b->result == WEFT_ETERMINATED ? 0 : b->result; /* of a runtime that came and went meanwhile */
 }
 
-static WEFT_COLD int park_outside(const weft__fd *f, int what, int events, weft_deadline deadline, bool *parked) {
+static WEFT_COLD int park_outside(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline,
+                                  bool *parked) {
     struct pollfd p[2] = {[1] = {.fd = f->fd, .events = (short)events}};
     weft__polls polls = {p, 2, 0, -1};
     weft__wait wait = {.armed = false};
@@ -139,7 +144,7 @@ static WEFT_COLD int park_outside(const weft__fd *f, int what, int events, weft_
     int r = weft__wait_prepare(&wait, b, deadline, NULL);
     if (r) return r;
     weft__thread_poll(t, &polls);
-    r = queue_up_outside(f, what, deadline, &wait, parked);
+    r = queue_up_outside(f, what, seen, deadline, &wait, parked);
     weft__thread_poll_end(t);
     if (!r)
         (void)atomic_fetch_or_explicit(&f->d->state, WEFT_READY_READ | WEFT_READY_WRITE,
@@ -158,10 +163,10 @@ static WEFT_HOT bool is_unknown(const weft__fd *f) {
     return open && !known;
 }
 
-static WEFT_COLD int park_unknown(const weft__fd *f, int what, int events, weft_deadline deadline) {
+static WEFT_COLD int park_unknown(const weft__fd *f, int what, int events, uint64_t seen, weft_deadline deadline) {
     bool parked = false;
     int r = weft__desc_know(f);
-    if (!r) r = park_outside(f, what, events, deadline, &parked);
+    if (!r) r = park_outside(f, what, events, seen, deadline, &parked);
     if (r == WEFT_ECLOSED && what <= EDGE_WRITE && !parked) weft__desc_last_leaves(f); /* as in park */
     return r < 0 ? r : 0;
 }
@@ -171,12 +176,12 @@ int weft__fd_renew(const weft__fd *f) {
 }
 
 WEFT_HOT int weft__fd_park(const weft__fd *f, int side, uint64_t seen, weft_deadline deadline, weft__landing *land) {
-    if (is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, deadline);
+    if (is_unknown(f)) return park_unknown(f, side, side == WEFT_SIDE_READ ? POLLIN : POLLOUT, seen, deadline);
     return park(f, side, seen, deadline, land);
 }
 
 int weft__fd_watch(const weft__fd *f, int events, uint64_t seen, weft_deadline deadline) {
-    if (is_unknown(f)) return park_unknown(f, ANY_EDGE, events, deadline);
+    if (is_unknown(f)) return park_unknown(f, ANY_EDGE, events, seen, deadline);
     return park(f, ANY_EDGE, seen, deadline, NULL);
 }
 

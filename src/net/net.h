@@ -66,19 +66,32 @@ struct weft__layer {
     int (*shutdown)(weft_conn *c, int how);
     /* Before the descriptor is closed; must not wait. */
     void (*end)(weft_conn *c);
+    /* Returns how many bytes the next reads get without the layer below; NULL: never any. With
+     * the turn of reading, or under the descriptor's lock while no reader is in the middle of a
+     * call. */
+    size_t (*buffered)(weft_conn *c);
 };
+
+/* Bytes that were read, and not asked for yet: only after weft_conn_read_until. */
+typedef struct weft__ahead {
+    size_t room, at, have; /* of `bytes`: all, where the first byte is, how many there are */
+    char bytes[];
+} weft__ahead;
 
 struct weft_conn {
-    const weft__layer *layer; /* the topmost; fixed */
-    void *own;                /* the layer's */
-    weft__fd f;
-    _Atomic uint32_t users; /* the owner, and operations inside; whoever takes it to 0 frees it */
-    _Atomic bool broken;    /* a write ended in the middle */
-    char *ahead; /* read, and not asked for yet: only after weft_conn_read_until; under the turn of reading, as all here */
-    size_t ahead_at, ahead_end;
+    weft__fd f;                /* the first: select_fd.c knows a connection by it */
+    _Atomic uint32_t users;    /* the owner, and operations inside; whoever takes it to 0 frees it */
+    _Atomic uint8_t broken;    /* WEFT_READY_…: sides of which an operation ended in the middle */
+    _Atomic bool reading;      /* an operation uses `ahead`, or a layer: N5 */
+    _Atomic uint8_t releasing; /* releases that look at them */
+    const weft__layer *layer;  /* the topmost; fixed */
+    void *own;                 /* the layer's */
+    weft__ahead *ahead;        /* NULL: none; under the turn of reading */
+    _Atomic size_t buffered;   /* as weft_conn_buffered tells; written under the turn of reading */
 };
 
-_Static_assert(sizeof(weft_conn) == WEFT_LINE, "one line for each connection");
+_Static_assert(sizeof(weft_conn) <= WEFT_LINE, "one line for each connection");
+_Static_assert(offsetof(weft_conn, f) == 0, "a select finds it");
 
 /* A connection of a descriptor that is its own from now on. */
 int weft__conn_new(weft_conn **out, int fd);

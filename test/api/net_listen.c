@@ -200,6 +200,7 @@ static void shut_down_both(const char *addr) {
     end_child(pid, POLLHUP);
     weft_conn *c;
     CHECK_EQ(weft_accept(shared, &c, WEFT_FOREVER), WEFT_ECLOSED);
+    CHECK_EQ(weft_fd_accept(weft_listener_fd(shared), NULL, NULL, WEFT_FOREVER), -EINVAL);
     dial_once(where, -ECONNREFUSED);
     CHECK_EQ(weft_listener_close(shared), 0);
 }
