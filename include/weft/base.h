@@ -76,7 +76,8 @@ enum {
     WEFT_ELIMIT = -5013,      /* a configured limit is reached */
     WEFT_EBROKEN = -5014,     /* broken by an earlier error */
     WEFT_ENOMEM = -5015,      /* out of memory, address space or threads */
-    WEFT_EINVAL = -5016       /* an argument is wrong */
+    WEFT_EINVAL = -5016,      /* an argument is wrong */
+    WEFT_ENOHOST = -5017      /* there is no host of that name */
 };
 
 /* One sentence about an error: a WEFT_E… code or -errno. Never NULL; the string lives for ever. */

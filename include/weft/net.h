@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Listeners, connections, datagrams, names.
  *
- * An address is text: "127.0.0.1:8080", "[::1]:0", "example.org:443", ":80" (any address of this machine), "unix:/path", "unix:@name" (a name without
- * a file). Port 0 lets the kernel choose one; weft_listener_addr tells which.
+ * An address is text: "127.0.0.1:8080", "[::1]:0", "[fe80::1%eth0]:80" (a link-local one, with its zone), "example.org:443", ":80" (any address of this
+ * machine), "unix:/path", "unix:@name" (a name without a file). A port is a number from 0 to 65535, or the name of a service; port 0 lets the kernel choose
+ * one, and weft_listener_addr tells which. There are no blanks in an address, other than in a path.
  *
  * What fails returns an error as everywhere: -errno, or WEFT_E…. weft_net_error has the sentence: "dial 127.0.0.1:81: Connection refused".
  * No operation raises SIGPIPE. Closing a connection or listener ends every operation on it with WEFT_ECLOSED; it is the last call that its
@@ -75,7 +76,7 @@ WEFT_API void weft_listener_unref(weft_listener *l);
 /* ---- connections ---- */
 
 /* Connects. A name is looked up, and its addresses are tried by turns, IPv6 first, a quarter of a second apart or as soon as one has failed; the
- * first that answers is taken. WEFT_EINVAL: no address; WEFT_ESTALE: the name is unknown; -ECONNREFUSED, …; WEFT_ETIMEDOUT, WEFT_ECANCELED. */
+ * first that answers is taken. WEFT_EINVAL: no address, which weft_net_error explains; WEFT_ENOHOST: the name is unknown; -ECONNREFUSED, …; WEFT_ETIMEDOUT, WEFT_ECANCELED. */
 WEFT_API int weft_dial(weft_conn **out, const char *addr, weft_deadline deadline);
 /* The same with options. */
 WEFT_API int weft_dial_opts(weft_conn **out, const char *addr, const weft_net_opts *opts, weft_deadline deadline);
@@ -151,9 +152,10 @@ typedef struct weft_addrs {
 } weft_addrs;
 
 /* The addresses of a host and a service (a port), each a name or a number, by the system's own ways (hosts file, DNS), on a thread beside the
- * workers. Numbers need no thread. WEFT_ESTALE: there is no such name; WEFT_EAGAIN: not to be known now; WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ENOMEM. */
+ * workers. Numbers need no thread. WEFT_ENOHOST: there is no such host; WEFT_EINVAL: no such service, or no port; WEFT_EAGAIN: not to be known now; WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ENOMEM. */
 WEFT_API int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline);
-/* An address as text, "127.0.0.1:80", "[::1]:80", "unix:/path". Its length; WEFT_EINVAL: it does not fit. */
+/* An address as text, "127.0.0.1:80", "[::1]:80", "[fe80::1%eth0]:80", "unix:/path". Its length;
+ * WEFT_EINVAL: it does not fit. */
 WEFT_API int weft_addr_text(const weft_addr *a, char *buf, size_t size);
 
 /* ---- datagrams ---- */

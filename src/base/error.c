@@ -54,6 +54,8 @@ const char *weft_strerror(int err) {
         return "out of memory, address space or threads";
     case WEFT_EINVAL:
         return "an argument is wrong";
+    case WEFT_ENOHOST:
+        return "there is no host of that name";
     default:
         break;
     }

@@ -115,7 +115,7 @@ int weft_conn_adopt(weft_conn **out, int fd) {
     if (!err) err = weft__desc_os_nonblock(fd);
     if (!err) err = weft__fd_verify(fd); /* from now on it is ours, and not checked any more */
     if (!err) err = weft__conn_new(out, fd);
-    return err ? weft__net_failed(err, "adopt", "a descriptor") : 0;
+    return err ? weft__net_failed(err, "adopt", "a descriptor", NULL) : 0;
 }
 
 WEFT_INLINE void use(weft_conn *c) {

@@ -98,17 +98,16 @@ static void interleave(weft_addrs *at) {
 
 /* Plain threads may have no runtime: one after the other. */
 static int one_by_one(const weft_addrs *at, const weft_net_opts *o, weft_deadline deadline) {
-    int fd = WEFT_ESTALE;
+    int fd = WEFT_ENOHOST;
     for (int i = 0; i < at->count; i++)
         if ((fd = connect_to(&at->at[i], o, deadline)) >= 0 || fd == WEFT_ETIMEDOUT || fd == WEFT_ECANCELED) break;
     return fd;
 }
 
-static int dial(weft_conn **out, const char *addr, const weft_net_opts *o, weft_deadline deadline) {
-    weft__target t;
+static int dial(weft_conn **out, const char *addr, const weft_net_opts *o, weft_deadline deadline, weft__target *t) {
     weft_addrs at;
-    int err = weft__addr_parse(addr, &t);
-    if (!err) err = weft__addr_find(&t, false, &at, deadline);
+    int err = weft__addr_parse(addr, t);
+    if (!err) err = weft__addr_find(t, false, &at, deadline);
     if (err) return err;
     interleave(&at);
     int fd = at.count == 1 || !weft_self() ? one_by_one(&at, o, deadline) : race_for(&at, o, deadline);
@@ -119,9 +118,10 @@ static int dial(weft_conn **out, const char *addr, const weft_net_opts *o, weft_
 }
 
 int weft_dial_opts(weft_conn **out, const char *addr, const weft_net_opts *opts, weft_deadline deadline) {
+    weft__target t;
     *out = NULL;
-    int err = dial(out, addr, opts, deadline);
-    return err ? weft__net_failed(err, "dial", addr) : 0;
+    int err = dial(out, addr, opts, deadline, &t);
+    return err ? weft__net_failed(err, "dial", addr, &t.why) : 0;
 }
 
 int weft_dial(weft_conn **out, const char *addr, weft_deadline deadline) {

@@ -8,7 +8,7 @@
 
 #include <weft/task.h>
 
-enum { TEXT = 256 };
+enum { TEXT = 512, ADDR_SHOWN = 300 };
 
 static struct {
     weft__lock lock;
@@ -29,7 +29,7 @@ void weft__net_errors_forget(void) {
     weft__lock_leave(&text.lock);
 }
 
-int weft__net_failed(int err, const char *what, const char *addr) {
+int weft__net_failed(int err, const char *what, const char *addr, const weft__why *why) {
     weft_key key;
     if (!key_of(&key)) return err;
     char *buf = weft_local_get(key);
@@ -41,7 +41,8 @@ int weft__net_failed(int err, const char *what, const char *addr) {
             return err;
         }
     }
-    snprintf(buf, TEXT, "%s %s: %s", what, addr ? addr : "(null)", weft_strerror(err));
+    const char *reason = why && why->text[0] ? why->text : weft_strerror(err);
+    snprintf(buf, TEXT, "%s %.*s: %s", what, ADDR_SHOWN, addr ? addr : "(null)", reason); /* the reason is not cut */
     return err;
 }
 

@@ -52,11 +52,10 @@ static int listen_first(weft_listener *l, const weft_addrs *at) {
     return fd;
 }
 
-static int listen_on(weft_listener **out, const char *addr, const weft_net_opts *opts) {
-    weft__target t;
+static int listen_on(weft_listener **out, const char *addr, const weft_net_opts *opts, weft__target *t) {
     weft_addrs at;
-    int err = weft__addr_parse(addr, &t);
-    if (!err) err = weft__addr_find(&t, true, &at, WEFT_FOREVER);
+    int err = weft__addr_parse(addr, t);
+    if (!err) err = weft__addr_find(t, true, &at, WEFT_FOREVER);
     if (err) return err;
     weft_listener *l = weft__calloc(1, sizeof *l);
     if (!l) return WEFT_ENOMEM;
@@ -79,9 +78,10 @@ static int listen_on(weft_listener **out, const char *addr, const weft_net_opts 
 }
 
 int weft_tcp_listen(weft_listener **out, const char *addr, const weft_net_opts *opts) {
+    weft__target t;
     *out = NULL;
-    int err = listen_on(out, addr, opts);
-    return err ? weft__net_failed(err, "listen", addr) : 0;
+    int err = listen_on(out, addr, opts, &t);
+    return err ? weft__net_failed(err, "listen", addr, &t.why) : 0;
 }
 
 /* ---- accepting ---- */

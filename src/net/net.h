@@ -12,20 +12,30 @@
 
 /* ---- addresses (addr.c) ---- */
 
+/* Why an address is wrong, or was not found, as part of a sentence; "": the error says it all. */
+typedef struct weft__why {
+    char text[160];
+} weft__why;
+
 /* What an address text says. */
 typedef struct weft__target {
     bool is_unix;
     weft_addr unix_addr;
     char host[256]; /* "" = any */
     char port[32];
+    weft__why why; /* it could not be parsed or found */
 } weft__target;
 
 /* 0 or WEFT_EINVAL. */
 int weft__addr_parse(const char *text, weft__target *out);
 /* The addresses of a target; a listener's if `passive`. May park, unless they are numbers. */
-int weft__addr_find(const weft__target *t, bool passive, weft_addrs *out, weft_deadline deadline);
-/* Without names: WEFT_EAGAIN, it is one. */
-int weft__addr_numeric(const char *host, const char *service, bool passive, weft_addrs *out);
+int weft__addr_find(weft__target *t, bool passive, weft_addrs *out, weft_deadline deadline);
+/* Without names. 0; WEFT_EAGAIN: it is one; WEFT_EINVAL. */
+int weft__addr_numeric(const char *host, const char *service, bool passive, weft_addrs *out, weft__why *why);
+/* As weft_resolve. */
+int weft__resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline, weft__why *why);
+/* Notes why. Returns WEFT_EINVAL. */
+int weft__addr_wrong(weft__why *why, const char *fmt, ...) WEFT_PRINTF(2, 3);
 /* Of one that is closed: WEFT_ECLOSED. */
 int weft__fd_text(const weft__fd *f, bool peer, char *buf, size_t size);
 
@@ -49,8 +59,9 @@ void weft__sockfile_remove(const weft__sockfile *s);
 
 /* ---- errors (error.c) ---- */
 
-/* Notes "what addr: the error" for weft_net_error, and returns err. */
-int weft__net_failed(int err, const char *what, const char *addr);
+/* Notes "what addr: why" for weft_net_error, and returns err. `why`: NULL or "" = the error's own
+ * sentence. */
+int weft__net_failed(int err, const char *what, const char *addr, const weft__why *why);
 void weft__net_errors_forget(void);
 void weft__names_forget(void);
 

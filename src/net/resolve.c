@@ -39,6 +39,7 @@ static void drop(question *q) {
     weft__free(q);
 }
 
+/* An unknown service is a wrong argument, not an unknown host. */
 static int error_of(int gai) {
     switch (gai) {
     case 0:
@@ -47,10 +48,12 @@ static int error_of(int gai) {
         return WEFT_ENOMEM;
     case EAI_AGAIN:
         return WEFT_EAGAIN;
+    case EAI_SERVICE:
+        return WEFT_EINVAL;
     case EAI_SYSTEM:
-        return errno ? -errno : WEFT_ESTALE;
+        return errno ? -errno : WEFT_ENOHOST;
     default:
-        return WEFT_ESTALE;
+        return WEFT_ENOHOST;
     }
 }
 
@@ -65,7 +68,7 @@ static int ask(question *q) {
         to->len = a->ai_addrlen;
     }
     freeaddrinfo(found);
-    return q->addrs.count ? 0 : WEFT_ESTALE;
+    return q->addrs.count ? 0 : WEFT_ENOHOST;
 }
 
 static void *answer(void *arg) {
@@ -92,24 +95,9 @@ static int start(question *q, weft_deadline deadline) {
     return err;
 }
 
-int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline) {
-    out->count = 0;
-    if (!host || !service || strlen(host) >= sizeof(((question *)0)->host) ||
-        strlen(service) >= sizeof(((question *)0)->service))
-        return WEFT_EINVAL;
-    int err = weft__addr_numeric(host, service, false, out);
-    if (err != WEFT_EAGAIN) return err;
-    question *q = weft__calloc(1, sizeof *q);
-    if (!q) return WEFT_ENOMEM;
-    strcpy(q->host, host);
-    strcpy(q->service, service);
-    weft__store(&q->refs, 2, relaxed); /* published with the thread */
-    if (!(q->answered = weft_chan_new(1, 1))) {
-        weft__free(q);
-        return WEFT_ENOMEM;
-    }
+static int ask_a_thread(question *q, weft_addrs *out, weft_deadline deadline) {
     char done;
-    err = start(q, deadline);
+    int err = start(q, deadline);
     if (err) {
         drop(q); /* the thread's */
     } else {
@@ -119,4 +107,38 @@ int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_de
     }
     drop(q);
     return err;
+}
+
+static int look_up(const char *host, const char *service, weft_addrs *out, weft_deadline deadline) {
+    question *q = weft__calloc(1, sizeof *q);
+    if (!q) return WEFT_ENOMEM;
+    strcpy(q->host, host);
+    strcpy(q->service, service);
+    weft__store(&q->refs, 2, relaxed); /* published with the thread */
+    if (!(q->answered = weft_chan_new(1, 1))) {
+        weft__free(q);
+        return WEFT_ENOMEM;
+    }
+    return ask_a_thread(q, out, deadline);
+}
+
+int weft__resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline, weft__why *why) {
+    out->count = 0;
+    if (!host || !service) return weft__addr_wrong(why, "there is no host or no service");
+    if (strlen(host) >= sizeof(((question *)0)->host) || strlen(service) >= sizeof(((question *)0)->service))
+        return weft__addr_wrong(why, "its host or port is too long");
+    if (strpbrk(host, " \t\r\n")) return weft__addr_wrong(why, "a host name has no blanks");
+    int err = weft__addr_numeric(host, service, false, out, why);
+    if (err != WEFT_EAGAIN) return err;
+    err = look_up(host, service, out, deadline);
+    if (err == WEFT_ENOHOST) (void)weft__addr_wrong(why, "no host named %s", host);
+    if (err == WEFT_EINVAL) (void)weft__addr_wrong(why, "no service named %s", service);
+    if (err == WEFT_EAGAIN) (void)weft__addr_wrong(why, "the name %s cannot be looked up now", host);
+    return err;
+}
+
+int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline) {
+    weft__why why = {""};
+    int err = weft__resolve(host, service, out, deadline, &why);
+    return err ? weft__net_failed(err, "resolve", host, &why) : 0;
 }

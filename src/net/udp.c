@@ -27,12 +27,11 @@ static int bind_at(const weft_addr *a, const weft_net_opts *o) {
     return err;
 }
 
-static int bind_first(weft_udp *u, const char *addr, const weft_net_opts *o) {
-    weft__target t;
+static int bind_first(weft_udp *u, const char *addr, const weft_net_opts *o, weft__target *t) {
     weft_addrs at;
-    int err = weft__addr_parse(addr, &t), fd = WEFT_EINVAL;
-    if (!err && t.is_unix) err = WEFT_EINVAL;
-    if (!err) err = weft__addr_find(&t, true, &at, WEFT_FOREVER);
+    int err = weft__addr_parse(addr, t), fd = WEFT_EINVAL;
+    if (!err && t->is_unix) err = weft__addr_wrong(&t->why, "a datagram socket's address is host:port");
+    if (!err) err = weft__addr_find(t, true, &at, WEFT_FOREVER);
     if (err) return err;
     for (int i = 0; i < at.count; i++) {
         fd = bind_at(&at.at[i], o);
@@ -45,14 +44,15 @@ static int bind_first(weft_udp *u, const char *addr, const weft_net_opts *o) {
 }
 
 int weft_udp_bind(weft_udp **out, const char *addr, const weft_net_opts *opts) {
+    weft__target t;
     *out = NULL;
     weft_udp *u = weft__calloc(1, sizeof *u);
-    if (!u) return weft__net_failed(WEFT_ENOMEM, "bind", addr);
+    if (!u) return weft__net_failed(WEFT_ENOMEM, "bind", addr, NULL);
     weft__store(&u->users, 1, relaxed); /* published with the socket */
-    int err = bind_first(u, addr, opts);
+    int err = bind_first(u, addr, opts, &t);
     if (err) {
         weft__free(u);
-        return weft__net_failed(err, "bind", addr);
+        return weft__net_failed(err, "bind", addr, &t.why);
     }
     *out = u;
     return 0;

@@ -3,8 +3,11 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -95,6 +98,22 @@ int weft__sock_name(int fd, bool peer, struct sockaddr_storage *out, socklen_t *
     *len = sizeof *out;
     memset(out, 0, sizeof *out);
     RESULT(int, peer ? getpeername(fd, (struct sockaddr *)out, len) : getsockname(fd, (struct sockaddr *)out, len));
+}
+
+_Static_assert(WEFT_ZONE_MAX >= IF_NAMESIZE && WEFT_ZONE_MAX > 10, "a name or a number fits");
+
+int weft__sock_zone(const char *name, uint32_t *out) {
+    char *end = NULL;
+    if (weft__fault()) return -weft__fault_errno;
+    if ((*out = if_nametoindex(name))) return 0;
+    unsigned long number = name[0] >= '0' && name[0] <= '9' ? strtoul(name, &end, 10) : 0;
+    if (number == 0 || number > UINT32_MAX || *end) return -ENODEV;
+    *out = (uint32_t)number;
+    return 0;
+}
+
+void weft__sock_zone_name(uint32_t index, char name[WEFT_ZONE_MAX]) {
+    if (weft__fault() || !if_indextoname(index, name)) snprintf(name, WEFT_ZONE_MAX, "%u", index);
 }
 
 /* ---- pipes, terminals, files ---- */

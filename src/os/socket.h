@@ -46,6 +46,12 @@ int weft__sock_shutdown(int fd, int how);
 int weft__sock_get(int fd, int level, int name, int *value); /* an int option */
 int weft__sock_set(int fd, int level, int name, int value);
 int weft__sock_name(int fd, bool peer, struct sockaddr_storage *out, socklen_t *len);
+/* A network interface: its number, by its name or the number itself as text. 0; -ENODEV: there
+ * is none. */
+int weft__sock_zone(const char *name, uint32_t *out);
+/* Its name, or its number as text if it has none. */
+enum { WEFT_ZONE_MAX = 16 };
+void weft__sock_zone_name(uint32_t index, char name[WEFT_ZONE_MAX]);
 
 /* Whether there is something to read or room is looked at first, as where the kernel cannot be asked not to wait (a pipe before Linux 6.4). */
 extern _Atomic bool weft__desc_os_looks;
