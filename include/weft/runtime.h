@@ -43,7 +43,8 @@ typedef struct weft_config {
     int64_t block_idle;    /* nanoseconds after which one of them that has nothing to do ends; 0 = 60 s */
     unsigned flags;        /* WEFT_STACK_…, WEFT_PANIC_ABORT and the others above */
     /* A panic that no weft_try contains, before anything is unwound; instead of the report on stderr (weft_panic_report). Runs on the
-     * panicking task; if it panics itself, the process aborts. */
+     * panicking task, or on the panicking plain thread (in a deferred function, say; info->task is 0): it must not call weft_stop there, which
+     * waits for it. If it panics itself, the process aborts. */
     void (*on_panic)(const struct weft_panic_info *info, void *hook_arg);
     /* A task of weft_go ended with an error, WEFT_EPANIC included; not with the WEFT_ECANCELED of a runtime that stops. Runs on that task, last
      * of all; the name is "" if it has none. Without it, errors of detached tasks are lost; their panics are reported all the same. */
@@ -74,9 +75,9 @@ WEFT_API int weft_main(weft_fn *fn, int argc, char **argv);
 
 /* Starts the runtime beside an existing main. Errors as weft_run. */
 WEFT_API int weft_start(const weft_config *cfg);
-/* Cancels the root scope and waits for all tasks and worker threads to end. WEFT_ETIMEDOUT: some task is still running (a
- * C call that does not return, say); the runtime stays stopping, and weft_stop may be called again. WEFT_ETERMINATED: no
- * runtime runs. WEFT_EINVAL: called from a task. */
+/* Cancels the root scope and waits for all tasks and worker threads to end. Scopes that plain threads have open are cancelled, and stay so.
+ * WEFT_ETIMEDOUT: some task is still running (a C call that does not return, say); the runtime stays stopping, and weft_stop may be
+ * called again. WEFT_ETERMINATED: no runtime runs. WEFT_EINVAL: called from a task. */
 WEFT_API int weft_stop(weft_deadline deadline);
 
 /* From a plain thread: runs fn(arg) as a task, waits for it and returns its result. From a task: calls it.

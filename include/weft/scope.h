@@ -33,7 +33,8 @@ typedef struct weft_scope_opts {
 
 /* Opens a scope in the calling task or thread. Its deadline and its cancellation apply to the caller's own code up to
  * weft_scope_end too, as do those of the scopes around it: the earliest deadline counts. Scopes nest: the innermost is ended first.
- * Without memory for .limit or .results the scope is cancelled from the start, and weft_scope_end gives WEFT_ENOMEM. */
+ * Without memory for .limit or .results the scope is cancelled from the start, and weft_scope_end gives WEFT_ENOMEM.
+ * A plain thread's scope that is open when the runtime stops is cancelled, and stays so. */
 WEFT_API void weft_scope_begin(weft_scope *s, const weft_scope_opts *opts);
 
 /* Starts fn(arg) as a task of the scope. Accepted (0): fn is called exactly once, even if the scope is cancelled before it

@@ -151,7 +151,7 @@ typedef struct weft_once {
 } weft_once;
 
 /* The first caller calls fn(arg); the others wait for it as long as it takes. All get its result, whenever they come; if it panicked,
- * WEFT_EPANIC. WEFT_EREENTRANT: called by fn itself. */
+ * WEFT_EPANIC, and the panic is reported as one that no weft_try contains. WEFT_EREENTRANT: called by fn itself. */
 WEFT_API int weft_once_run(weft_once *o, weft_fn *fn, void *arg);
 
 /* ---- barrier ---- */

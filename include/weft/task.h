@@ -37,8 +37,8 @@ WEFT_API int weft_go(weft_fn *fn, void *arg);
 /* As weft_go with a copy of `size` bytes as the argument. */
 WEFT_API int weft_go_copy(weft_fn *fn, const void *arg, size_t size);
 
-/* Starts fn(arg) in the root scope and gives a handle to it. The handle is released by a successful weft_task_join or by
- * weft_task_unref. Errors as weft_go; WEFT_EINVAL: an option is wrong. */
+/* Starts fn(arg) in the root scope and gives a handle to it; *out is written before fn can run. The handle is released by a successful
+ * weft_task_join or by weft_task_unref. Errors as weft_go; WEFT_EINVAL: an option is wrong. */
 WEFT_API int weft_task_start(weft_task **out, weft_fn *fn, void *arg, const weft_task_opts *opts);
 /* Waits for the task's end; *result (if not NULL) is what its function returned. On success the handle is released.
  * WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN: the handle is still good. WEFT_EDEADLOCK: a task that joins itself. */

@@ -9,6 +9,7 @@
 
 #include "os/os.h"
 #include "os/socket.h"
+#include "task/task.h"
 
 enum { LOOK = 20 * 1000 * 1000 }; /* ns: so often it looks without a bell */
 
@@ -36,12 +37,14 @@ void weft__thread_poll_end(weft__thread *t) {
     t->polls = NULL;
 }
 
-/* Until the thread is about to be resumed. Returns false: it has no bell, and is to look again. */
+/* Until the thread is about to be resumed. Returns false: it is to look again, because a deadline of
+ * its scopes has come, or because it has no bell. */
 static bool sleep_in_poll(weft__thread *t, int64_t deadline) {
     weft__polls *w = t->polls;
-    int64_t look = w->bell < 0 ? weft__os_now() + LOOK : 0;
-    bool looks = look && (!deadline || look < deadline);
-    int n = weft__desc_os_poll_all(w->p, w->n, looks ? look : deadline);
+    int64_t next = weft__thread_tick(&t->b), look = w->bell < 0 ? weft__os_now() + LOOK : INT64_MAX;
+    if (look < next) next = look;
+    bool looks = next < INT64_MAX && (!deadline || next < deadline);
+    int n = weft__desc_os_poll_all(w->p, w->n, looks ? next : deadline);
     if (n > 0 && w->p[0].revents) return true;
     if (n == 0 && looks) return false;
     weft__interrupt(&t->b, n < 0 ? n : n > 0 ? w->ready : WEFT_ETIMEDOUT, NULL); /* as below */
@@ -60,7 +63,10 @@ void weft__thread_sleep(weft__thread *t, int64_t deadline) {
     if (unlikely(hook != NULL)) hook(&t->b);
     if (unlikely(t->polls != NULL)) poll_until_woken(t, deadline);
     while (!weft__load(&t->woken, acquire)) { /* pairs with the release in weft__resume */
-        if (weft__futex_wait(&t->woken, 0, deadline) != -ETIMEDOUT || deadline == 0) continue;
+        int64_t next = weft__thread_tick(&t->b);
+        bool own = next < INT64_MAX && (!deadline || next < deadline);
+        int err = weft__futex_wait(&t->woken, 0, own ? next : deadline);
+        if (own || !deadline || err != -ETIMEDOUT) continue;
         deadline = 0;
         weft__interrupt(&t->b, WEFT_ETIMEDOUT, NULL); /* ours, or somebody has won and is about to resume us */
     }

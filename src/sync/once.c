@@ -2,6 +2,8 @@
 /* Once: NEW -> RUNNING by the CAS of whoever comes first, RUNNING -> DONE by the same, under the object's lock. */
 #include "sync/sync.h"
 
+#include "task/panic.h"
+
 enum { NEW, RUNNING, DONE };
 
 typedef struct weft__once {
@@ -45,8 +47,8 @@ static WEFT_NOINLINE int run(weft__once *o, weft_fn *fn, void *arg) {
     uint32_t s = NEW;
     uint64_t me = weft__sync_id(weft__self());
     if (weft__cas(&o->state, &s, RUNNING, acquire)) {
-        weft__store(&o->owner, me, relaxed);       /* only we look for ourselves in there */
-        return finish(o, weft_try(fn, arg, NULL)); /* a panic must not leave the others waiting */
+        weft__store(&o->owner, me, relaxed);      /* only we look for ourselves in there */
+        return finish(o, weft__contain(fn, arg)); /* a panic must not leave the others waiting */
     }
     if (weft__load(&o->owner, relaxed) == me && weft__load(&o->state, relaxed) == RUNNING) return WEFT_EREENTRANT;
     return wait_for(o);

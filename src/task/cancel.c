@@ -2,6 +2,8 @@
 /* Cancellation: finding everybody who waits in a scope, and telling them once. The rules are in task.h and park.h. */
 #include "task/task.h"
 
+#include "time/clock.h"
+
 weft__scope weft__root;
 
 /* ---- is it cancelled? ---- */
@@ -15,16 +17,32 @@ int weft__scope_cause(const weft__scope *s) {
     return 0;
 }
 
+int weft__scope_outer(const weft__scope *s) {
+    int cause = weft__scope_cause(s->parent);
+    return cause || !weft__load(&s->stopped, relaxed) ? cause : WEFT_ECANCELED; /* the thread's own, or under the root's lock */
+}
+
+/* A plain thread's scope, whose timer may have no worker to run it: nothing is fired here, since the caller may hold locks, but the clock counts. */
+typedef enum { NO_TIMER, NOT_YET, DUE } moment;
+static moment look_at_clock(const weft__scope *s) {
+    return !s->timed ? NO_TIMER : s->timer.when <= weft__clock_now() ? DUE : NOT_YET;
+}
+
 /* The block remembers a look only if nothing around it is cancelled, shielded from it or not: whoever has seen the epoch may spawn into
  * the scopes outside and into the root without another look. */
 int weft__cancel_look(weft__block *b) {
     uint64_t epoch = weft__load(&weft__rt.epoch, acquire); /* before the causes: a later one raises it again */
-    bool shielded = false;
+    bool shielded = false, again = false;
+    bool thread = weft__load(&b->kind, relaxed) == WEFT_BLOCK_THREAD; /* the waiter's own */
     for (weft__scope *s = b->scope; s; s = s->parent) {
         if (weft__load(&s->cause, acquire)) return shielded ? 0 : WEFT_ECANCELED; /* as in weft__scope_cause */
-        shielded = shielded || weft__load(&s->closed, acquire);                   /* likewise */
+        moment due = thread ? look_at_clock(s) : NO_TIMER;
+        if (due == DUE && (!s->is_shield || weft__load(&s->stopped, relaxed))) /* as in weft__scope_outer */
+            return shielded ? 0 : WEFT_ECANCELED;
+        again = again || due == NOT_YET;
+        shielded = shielded || (weft__load(&s->closed, acquire) && due != DUE); /* as in weft__scope_cause */
     }
-    weft__store(&b->epoch, epoch, relaxed); /* the waiter's own */
+    if (!again) weft__store(&b->epoch, epoch, relaxed); /* the waiter's own */
     return 0;
 }
 
@@ -54,6 +72,13 @@ void weft__scope_unlist(weft__scope *s) {
         at->kids = s->next;
     weft__store(&s->listed, false, relaxed); /* S3 */
     weft__lock_leave(&at->lock);
+}
+
+void weft__scope_list_of_thread(weft__scope *s) {
+    weft__scope_list(s);
+    if (s->parent != &weft__root || !weft__load(&weft__root.cause, acquire)) return; /* pairs with weft__root_cancel */
+    weft__store(&s->stopped, true, relaxed);                                         /* our own */
+    if (!s->is_shield) weft__scope_cancel(s, WEFT_ECANCELED, NULL);
 }
 
 /* Not listed yet, and not directly below the root, which needs no list of them. */
@@ -230,6 +255,10 @@ static void interrupt_stack(weft__stack *st, void *slot) {
 void weft__root_cancel(void) {
     int32_t none = 0;
     if (!weft__cas(&weft__root.cause, &none, WEFT_ECANCELED, acq_rel)) return; /* as in weft__scope_cancel */
+    weft__lock_take(&weft__root.lock);                                         /* what is listed later sees the cause */
+    for (weft__scope *s = weft__root.kids; s; s = s->next)
+        weft__store(&s->stopped, true, relaxed); /* read after the walk, or under the lock */
+    weft__lock_leave(&weft__root.lock);
     weft__add(&weft__rt.epoch, 1, seq_cst);
     weft__fence_after_rmw();
     weft__stack_each(interrupt_stack, NULL);

@@ -26,13 +26,12 @@ int weft_task_start(weft_task **out, weft_fn *fn, void *arg, const weft_task_opt
     weft_task *h = weft__slab_get(&handles);
     if (!h) return WEFT_ENOMEM;
     handle_init(h);
+    *out = h; /* before it runs: the task may look for itself there */
     int err = weft__spawn_handled(h, fn, arg, opts, __builtin_return_address(0));
-    if (err) {
-        weft__slab_put(&handles, h);
-        return err;
-    }
-    *out = h;
-    return 0;
+    if (!err) return 0;
+    *out = NULL;
+    weft__slab_put(&handles, h);
+    return err;
 }
 
 /* The task is over. Its scope has no children any more: it can be taken off the tree. */

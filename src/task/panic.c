@@ -158,13 +158,28 @@ void weft_panic_report(const weft_panic_info *info) {
     weft__lock_leave(&report_lock);
 }
 
-/* The configuration is the tasks': a plain thread may outlive the runtime. */
-static void report_uncaught(const weft_panic_info *info) {
-    if (info->task && weft__rt.on_panic)
+/* As the configuration says, which is there as long as the runtime is. */
+static void report_as_configured(const weft_panic_info *info) {
+    if (weft__rt.on_panic)
         weft__rt.on_panic(info, weft__rt.hook_arg);
     else
         weft_panic_report(info);
-    if (info->task && weft__rt.panic_abort) abort();
+    if (weft__rt.panic_abort) abort();
+}
+
+static void report_uncaught(const weft_panic_info *info) {
+    if (info->task) {
+        report_as_configured(info);
+        return;
+    }
+    (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
+    weft__foreign_enter(); /* a plain thread may outlive the runtime: before the look at the phase; pairs with weft_stop */
+    int phase = weft__runtime_phase();
+    if (phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING)
+        report_as_configured(info);
+    else
+        weft_panic_report(info);
+    weft__foreign_leave();
 }
 
 /* ---- raising ---- */
@@ -218,7 +233,7 @@ static WEFT_NORETURN void raise_panic(const char *file, int line, void *site, co
                       : "the panic cannot be unwound: the program has no index of its unwind tables; link it with "
                         "-Wl,--eh-frame-hdr");
     }
-    weft_panic_report(info);
+    report_uncaught(info);
     weft__die("a panic on a plain thread outside weft_try");
 }
 

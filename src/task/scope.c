@@ -44,7 +44,7 @@ static bool own_is_first(const weft__scope *s, int outer) {
 
 static void deadline_passed(weft__timer *t, void *slot) {
     weft__scope *s = weft__container(t, weft__scope, timer);
-    int outer = weft__scope_cause(s->parent);
+    int outer = weft__scope_outer(s);
     if (!outer || own_is_first(s, outer)) weft__scope_cancel(s, WEFT_ETIMEDOUT, slot);
 }
 
@@ -58,8 +58,27 @@ void weft__scope_arm(weft__scope *s, int64_t when, void (*fire)(weft__timer *t, 
     } else {
         weft__timer_start(slot ? &slot->wheel : weft__outside_wheel(), &s->timer);
         if (!slot) weft__idle_kick();
+        if (!slot) weft__store(&weft__thread_block()->epoch, WEFT_EPOCH_NONE, relaxed); /* our own */
     }
     if (slot) weft__leave();
+}
+
+/* A moment of a fake clock cannot be slept until: there the workers do it all. */
+int64_t weft__thread_tick(weft__block *b) {
+    int64_t next = INT64_MAX;
+    if (weft__clock_is_fake()) return next;
+    for (weft__scope *s = b->scope; s; s = s->parent) {
+        if (!s->timed) continue;
+        if (s->timer.when > weft__clock_now())
+            next = s->timer.when < next ? s->timer.when : next;
+        else if (weft__timer_stop(&s->timer)) /* nobody has fired it */
+            s->timer.fire(&s->timer, NULL);
+    }
+    return next;
+}
+
+static void tick_if_thread(weft__block *b) {
+    if (weft__load(&b->kind, relaxed) == WEFT_BLOCK_THREAD) (void)weft__thread_tick(b); /* our own */
 }
 
 /* ---- beginning ---- */
@@ -88,7 +107,7 @@ static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
 static WEFT_COLD void begin_special(weft__scope *s, const weft_scope_opts *opts) {
     bool thread = weft__load(&s->owner->kind, relaxed) == WEFT_BLOCK_THREAD; /* our own */
     if (opts) begin_with(s, opts);
-    if (thread) weft__scope_list(s);
+    if (thread) weft__scope_list_of_thread(s);
 }
 
 WEFT_INLINE void begin(weft__scope *s, weft__block *owner, weft__scope *parent) {
@@ -136,7 +155,9 @@ int weft_cancelled(void) {
 }
 
 int weft_cancel_cause(void) {
-    return weft__scope_cause(weft__me()->scope);
+    weft__block *b = weft__me();
+    tick_if_thread(b);
+    return weft__scope_cause(b->scope);
 }
 
 /* ---- joining ---- */
@@ -307,7 +328,7 @@ static WEFT_COLD int tidy(weft__scope *s) {
     if (s->timed) weft__timer_stop(&s->timer);
     if (weft__load(&s->listed, relaxed)) weft__scope_unlist(s); /* the join orders it */
     int error = weft__load(&s->error, relaxed);                 /* the join, and the end of the timer, order it */
-    int outer = weft__scope_cause(s->parent);
+    int outer = weft__scope_outer(s);
     if (!error && outer) error = own_is_first(s, outer) ? WEFT_ETIMEDOUT : WEFT_ECANCELED;
     int late = s->deferring ? run_deferred(s, r) : 0;
     if (r) weft__roster_free(r);
@@ -318,6 +339,7 @@ static WEFT_COLD int end_on_thread(weft__scope *s) {
     weft__block *b = weft__thread_block();
     if (b->scope != s) return not_innermost(s, b);
     if (!joined(s)) join_as_thread(s);
+    (void)weft__thread_tick(b);
     b->scope = s->parent == &weft__root ? NULL : s->parent;
     return tidy(s);
 }

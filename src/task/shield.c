@@ -24,7 +24,7 @@ static void time_is_up(weft__timer *t, void *slot) {
     weft__store(&s->closed, false, release); /* S5; pairs with weft__scope_cause, and the walk in cancel.c */
     weft__add(&weft__rt.epoch, 1, seq_cst);  /* S5: who has looked must look again */
     weft__fence_after_rmw();
-    int cause = weft__scope_cause(s->parent);
+    int cause = weft__scope_outer(s);
     if (cause) weft__scope_cancel(s, cause, slot);
 }
 
@@ -38,7 +38,7 @@ int weft_shield_begin(weft_deadline deadline) {
     s->is_shield = true;
     weft__store(&s->closed, true, relaxed); /* nobody knows it yet */
     b->scope = s;
-    if (weft__load(&b->kind, relaxed) == WEFT_BLOCK_THREAD) weft__scope_list(s); /* our own; as in weft_scope_begin */
+    if (weft__load(&b->kind, relaxed) == WEFT_BLOCK_THREAD) weft__scope_list_of_thread(s); /* our own */
     if (deadline.ns) weft__scope_arm(s, deadline.ns, time_is_up);
     return 0;
 }

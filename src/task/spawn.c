@@ -277,6 +277,8 @@ static int spawn_outside(weft__scope *home, const order *o) {
         err = enqueue_outside(home, o);
     if (!err) return 0;
     weft__foreign_done();
+    if (err == WEFT_ECANCELED)
+        (void)weft__thread_tick(weft__thread_block()); /* it may be by the clock only: the cause is to be known */
     return refused(home, err, NULL);
 }
 

@@ -66,9 +66,11 @@ struct weft__scope {
     _Atomic bool crowded; /* S6; it stays so */
     _Atomic bool
         untidy; /* something is left to do after the join, which orders it: an error, a list, a timer, a roster, deferred functions */
-    bool timed;          /* `timer` has a deadline that may be the first; fixed */
-    bool deferring;      /* `deferred` is valid; opener */
-    bool is_shield;      /* fixed */
+    bool timed;     /* `timer` has a deadline that may be the first; fixed */
+    bool deferring; /* `deferred` is valid; opener */
+    bool is_shield; /* fixed */
+    _Atomic bool
+        stopped; /* of a plain thread, directly below the root: a runtime was stopped since it was opened, or was stopping then */
     _Atomic bool closed; /* a shield, and its time is not up (S5) */
     weft__scope *next, *prev;
     weft__timer timer;     /* opener; set up only if timed */
@@ -185,12 +187,16 @@ WEFT_INLINE int weft__cancel_poll(weft__block *b) {
 void weft__scope_cancel(weft__scope *scope, int cause, weft__slot *s);
 /* The root: every task there is. */
 void weft__root_cancel(void);
+/* Why what is around the scope is cancelled; 0: it is not. A plain thread's scope may have seen the root cancelled, which it is no more. */
+int weft__scope_outer(const weft__scope *s);
 /* So many that wait in one scope are a crowd (S6). A variable for tests. */
 extern uint32_t weft__cancel_crowd;
 /* Makes the block findable by cancellation, before its first wait. */
 WEFT_COLD void weft__block_link(weft__block *b);
 WEFT_COLD void weft__block_unlink(weft__block *b);
 void weft__scope_list(weft__scope *s);
+/* The same for a scope or shield of a plain thread, which is listed from its beginning: the root's cancellation finds plain threads by that. */
+void weft__scope_list_of_thread(weft__scope *s);
 void weft__scope_unlist(weft__scope *s);
 
 /* ---- scope.c, life.c ---- */
@@ -228,6 +234,17 @@ void weft__roster_return(weft__roster *r, int place, weft__slot *s);
 bool weft__roster_queue(weft__roster *r, weft__fresh *f);
 /* A child has ended. Before it is counted: the roster may be gone then. Returns the opener. */
 weft__block *weft__roster_ended(weft__roster *r, int result, weft__slot *s);
+
+/* ---- deadlines of plain threads (scope.c) ----
+ *
+ * The timers of their scopes and shields hang in the wheel `outside`, which workers look after. A thread may have a scope open where there is no
+ * runtime. So it looks after its own timers too: before it sleeps, and when it asks or ends a scope. Only the thread can be inside such a scope then. */
+
+/* Fires those timers of the calling plain thread's scopes that are due; returns when the next one is, INT64_MAX: there is none. Not with a lock of
+ * something waited for. */
+int64_t weft__thread_tick(weft__block *b);
+/* Marks the block as one that has to look at its scopes at its next check, whatever the epoch. */
+#define WEFT_EPOCH_NONE UINT64_MAX
 
 /* ---- shield.c ---- */
 

@@ -133,6 +133,7 @@ static weft__wheel *lock_for_start(timer *t, uint64_t want) {
 /* A plain thread that wants to touch a wheel. True: it may, until weft__foreign_leave. False: there is none, and no timer is armed (a
  * runtime that is being closed has taken them all out by then). */
 static bool enter_from_outside(void) {
+    (void)weft__runtime_phase(); /* in the child of a fork, forgets who was inside */
     for (;;) {
         weft__foreign_enter(); /* before the look at the phase; pairs with weft_stop */
         int phase = weft__runtime_phase();

@@ -657,6 +657,23 @@ TEST(fork, exit_beside_a_running_runtime_ends_the_process) {
     }
 }
 
+/* The first word of a child to weft is about a timer of the parent's. */
+static int stop_timer_and_run(void *t) {
+    if (weft_timer_stop(t)) return 1;
+    return NO_THREADS_AFTER_FORK ? 0 : weft_run(return_int, as_arg(0), NULL);
+}
+
+static void never(void *arg) { (void)arg; }
+
+TEST(fork, a_child_that_begins_with_a_timer_goes_on) {
+    weft_timer t = {0};
+    CHECK_EQ(set_up(2), 0);
+    CHECK_EQ(weft_timer_start(&t, weft_after(HOUR), 0, never, NULL), 0);
+    in_child(stop_timer_and_run, &t, 0, "a timer of the parent's");
+    CHECK_EQ(weft_timer_stop(&t), 1);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
+
 static void stop_at_exit(void) { printf("stop gives %d\n", weft_stop(WEFT_FOREVER)); }
 
 static int run_stop_at_exit(void *arg) {

@@ -415,3 +415,32 @@ static int cancel_with_children(void *arg) {
 }
 
 TEST(task, cancel_reaches_the_scopes_it_opened) { run_each(cancel_with_children); }
+
+/* A task that is started while others have nothing to do may run before weft_task_start has returned. */
+static int find_itself(void *arg) {
+    weft_task **out = arg;
+    CHECK(*out != NULL);
+    CHECK_EQ(weft_task_id(*out), weft_self());
+    return 0;
+}
+
+static int start_many(void *arg) {
+    (void)arg;
+    int64_t end = test_long_enough();
+    for (long i = test_scale(30000, 500); i > 0 && test_clock_ns() < end; i--) {
+        weft_task *t[2] = {NULL, NULL};
+        for (int k = 0; k < 2; k++) CHECK_EQ(weft_task_start(&t[k], find_itself, &t[k], NULL), 0);
+        for (int k = 0; k < 2; k++) CHECK_EQ(weft_task_join(t[k], NULL, WEFT_FOREVER), 0);
+    }
+    return 0;
+}
+
+TEST(task, the_handle_is_there_before_the_task_runs) {
+    run_each_watched(start_many);
+    CHECK_EQ(set_up(2), 0);
+    CHECK_EQ(start_many(NULL), 0);
+    weft_task *t = (weft_task *)(void *)&t;
+    CHECK_EQ(weft_task_start(&t, find_itself, &t, &(weft_task_opts){.priority = 7}), WEFT_EINVAL);
+    CHECK_PTR(t, NULL);
+    CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+}
