@@ -147,6 +147,7 @@ static void run(weft__waiter *x) {
     weft__lock_leave(&pool.lock);
     if (more) (void)start();
     uint32_t forks = weft__forks;
+    weft__ctx_fp_reset(); /* those of the last call, or of the thread that started this one, must not leak into it */
     int result = weft__thread_call(c->fn, c->arg, "the blocking pool");
     if (weft__forks != forks)
         weft__die(

@@ -21,21 +21,74 @@ void weft__ctx_swap(void **save, void *to);
 /* Saves this context in *save and calls weft__task_main on the stack that ends at `top` (16-byte aligned); when that
  * returns a context, goes on with it. Returns when somebody goes on with *save. */
 void weft__ctx_start(void **save, void *top);
-/* The control words a task starts with: every exception masked, round to nearest, as the ABI has them at process entry. Written only if they
- * change: that is dear, as x86_64.S and aarch64.S say. */
-WEFT_INLINE void weft__ctx_fp_reset(void) {
+
+/* ---- floating-point modes: the control words without the flags that tell what has happened ---- */
+
 #if defined(__x86_64__)
-    enum { MXCSR = 0x1f80, MXCSR_FLAGS = 0x3f, X87 = 0x037f };
+typedef struct {
     uint32_t mxcsr;
-    uint16_t x87;
-    __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(mxcsr), "=m"(x87));
-    if (unlikely((mxcsr & ~(uint32_t)MXCSR_FLAGS) != MXCSR)) __asm__ volatile("ldmxcsr %0" ::"m"((uint32_t){MXCSR}));
-    if (unlikely(x87 != X87)) __asm__ volatile("fldcw %0" ::"m"((uint16_t){X87}));
+    uint16_t x87; /* at 4 */
+} weft__fp;
+enum { WEFT_MXCSR = 0x1f80, WEFT_X87 = 0x037f };
 #else
-    uint64_t fpcr;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    if (unlikely(fpcr)) __asm__ volatile("msr fpcr, xzr");
+typedef uint64_t weft__fp; /* fpcr; the flags are in another register */
 #endif
+
+/* Reads the control words. */
+WEFT_INLINE void weft__ctx_fp_get(weft__fp *f) {
+#if defined(__x86_64__)
+    __asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(f->mxcsr), "=m"(f->x87));
+#else
+    __asm__ volatile("mrs %0, fpcr" : "=r"(*f));
+#endif
+}
+
+/* Sets the modes of *f. Dear where they change, as x86_64.S and aarch64.S say. */
+WEFT_INLINE void weft__ctx_fp_set(const weft__fp *f) {
+#if defined(__x86_64__)
+    __asm__ volatile("ldmxcsr %0\n\tfldcw %1" ::"m"(f->mxcsr), "m"(f->x87));
+#else
+    __asm__ volatile("msr fpcr, %0" ::"r"(*f));
+#endif
+}
+
+/* Whether *f has other modes than those a task starts with: every exception masked, round to nearest, as the ABI has them at process entry. */
+bool weft__ctx_fp_is_odd(const weft__fp *f);
+/* Sets those a task starts with, if *f, which has just been read, has others. */
+void weft__ctx_fp_reset_seen(const weft__fp *f);
+/* The same, and reads them. */
+void weft__ctx_fp_reset(void);
+
+/* Reads the words into the weft__fp that lies `at` bytes, a constant, behind `base`: so no register is taken for its address. `odd` is false if
+ * the modes are plain; else there may only be flags, and it has to be looked at. */
+#if defined(__x86_64__)
+#define WEFT_CTX_FP_GLANCE(odd, base, at)                                                                                      \
+    __asm__ volatile("stmxcsr %c2(%1)\n\tfnstcw %c2+4(%1)\n\tcmpl %3, %c2(%1)\n\tjne 1f\n\tcmpw %4, %c2+4(%1)\n1:"             \
+                     : "=@ccne"(odd)                                                                                           \
+                     : "r"(base), "i"(at), "i"(WEFT_MXCSR), "i"(WEFT_X87)                                                      \
+                     : "memory")
+#else
+#define WEFT_CTX_FP_GLANCE(odd, base, at)                                                                                      \
+    do {                                                                                                                       \
+        weft__fp *weft__now = (weft__fp *)(void *)((char *)(base) + (at));                                                     \
+        weft__ctx_fp_get(weft__now);                                                                                           \
+        (odd) = *weft__now != 0;                                                                                               \
+    } while (0)
+#endif
+
+/* ---- the stack ---- */
+
+/* Whether the stack pointer is not below *limit. */
+WEFT_INLINE bool weft__ctx_stack_above(char *const *limit) {
+    bool above;
+#if defined(__x86_64__)
+    __asm__ volatile("cmp %1, %%rsp" : "=@ccae"(above) : "m"(*limit));
+#else
+    char *sp;
+    __asm__ volatile("mov %0, sp" : "=r"(sp));
+    above = sp >= *limit;
+#endif
+    return above;
 }
 /* About where the stack is now. (Asking the compiler for its frame would make it build one.) */
 WEFT_INLINE char *weft__ctx_stack_pointer(void) {

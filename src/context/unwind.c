@@ -44,7 +44,6 @@ PERSONALITY(weft__try_personality, true)
         return result;                                                                                                         \
     } while (0)
 
-int weft__call_tsan(weft_fn *fn, void *arg);
 WEFT_NOINLINE int weft__call_tsan(weft_fn *fn, void *arg) {
     CALL(fn, arg, weft__task_personality);
 }

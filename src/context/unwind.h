@@ -35,16 +35,17 @@ typedef struct weft__unwind {
 #define WEFT_BOUNDARY(personality) __asm__ volatile(".cfi_personality 0x1b, " #personality) /* 0x1b: relative, 4 bytes */
 
 /* Calls a task's function; WEFT_EPANIC if it did not return by itself. The compiler must not know which function it is: inlined, it would have
- * no frame of its own that could be made to return. */
-WEFT_INLINE int weft__call(weft_fn *fn, void *arg) {
+ * no frame of its own that could be made to return. A macro: `fn` is loaded by the call. */
 #ifdef WEFT_TSAN
-    int weft__call_tsan(weft_fn * fn, void *arg);
-    return weft__call_tsan(fn, arg);
+int weft__call_tsan(weft_fn *fn, void *arg);
+#define weft__call(fn, arg) weft__call_tsan((fn), (arg))
 #else
-    WEFT_BOUNDARY(weft__task_personality);
-    return fn(arg);
+#define weft__call(fn, arg)                                                                                                    \
+    __extension__({                                                                                                            \
+        WEFT_BOUNDARY(weft__task_personality);                                                                                 \
+        (fn)(arg);                                                                                                             \
+    })
 #endif
-}
 /* The same for a function that a weft__try stands for (the innermost of the caller's weft__unwind). */
 int weft__call_try(weft_fn *fn, void *arg);
 

@@ -94,6 +94,7 @@ WEFT_INLINE weft__fresh *weft__deque_take(weft__slot *s) {
         weft__store(&s->bottom, bottom, relaxed); /* R4 */
         return f;
     }
+    __asm__("" : "+r"(s));                         /* the addresses below are not computed above, where they are not needed */
     (void)weft__xchg(&s->bottom, bottom, seq_cst); /* bottom before top; pairs with the fence in weft__deque_steal */
     weft__fence_after_rmw();
     top = weft__load(&s->top, relaxed);

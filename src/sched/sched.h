@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "base/lock.h"
 #include "base/slab.h"
+#include "context/context.h"
 #include "context/cxx.h"
 #include "context/sanitize.h"
 #include "context/unwind.h"
@@ -108,10 +109,18 @@ struct weft__task {
     uint32_t size_class; /* of the stack */
     uint32_t again;      /* the stack's: the class that the next task on it may have */
     weft__fresh *inner;  /* a child that runs inside this one's weft_scope_end; NULL: none */
+    weft__fp fp;         /* where its floating-point control words are put when they are looked at; not kept */
     void *fake;          /* sanitizer's state while it does not run */
     weft__unwind unwind;
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };
+
+/* Whether the calling task's floating-point modes may be others than those it started with. */
+WEFT_INLINE bool weft__task_fp_glance(weft__task *t) {
+    bool odd;
+    WEFT_CTX_FP_GLANCE(odd, t, offsetof(weft__task, fp));
+    return unlikely(odd);
+}
 
 /* Something to run: a weft__task, or a weft__fresh with bit 0 set; 0 = nothing. */
 typedef uintptr_t weft__work;

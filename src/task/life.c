@@ -151,7 +151,7 @@ static WEFT_NOINLINE weft__work live(void) {
     weft__task *t = weft__cur(w);
     weft__run_post(w);
     for (;;) {
-        weft__ctx_fp_reset(); /* the starter's must not leak into it */
+        if (weft__task_fp_glance(t)) weft__ctx_fp_reset_seen(&t->fp); /* the starter's must not leak into it */
         weft__leave_on(w);
         int result = weft__call(t->fn, t->arg);
         weft__slot *s;

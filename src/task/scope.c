@@ -197,7 +197,7 @@ static WEFT_COLD void join_as_thread(weft__scope *s) {
 static WEFT_NOINLINE weft__fresh *ask_or_put_back(weft__slot *slot, weft__scope *s, weft__task *me, weft__fresh *f) {
     if (f->home == s && f->shape.extra & WEFT_ASK_SITE && !weft__site_binds(f->site, f->fn)) {
         f->shape.extra &= (uint8_t)~WEFT_ASK_SITE;
-        if (f->shape.inside <= me->size_class && weft__ctx_stack_pointer() >= me->inside_limit) return f;
+        if (f->shape.inside <= me->size_class && weft__ctx_stack_above(&me->inside_limit)) return f;
     }
     weft__deque_put(slot, f);
     return NULL;
@@ -208,7 +208,7 @@ static WEFT_NOINLINE weft__fresh *ask_or_put_back(weft__slot *slot, weft__scope 
 WEFT_INLINE weft__fresh *own_child(weft__worker **at, weft__slot *slot, weft__scope *s, weft__task *me) {
     weft__fresh *f = weft__deque_take(slot);
     if (unlikely(!f)) return NULL;
-    bool fits = f->shape.inside <= me->size_class && weft__ctx_stack_pointer() >= me->inside_limit;
+    bool fits = f->shape.inside <= me->size_class && weft__ctx_stack_above(&me->inside_limit);
     if (likely(f->home == s && fits)) return f;
     f = ask_or_put_back(slot, s, me, f);
     *at = weft__self(); /* still the same */
@@ -218,9 +218,17 @@ WEFT_INLINE weft__fresh *own_child(weft__worker **at, weft__slot *slot, weft__sc
 /* A child that ran inside has functions to call at its end, or an error. Returns the slot we are on then. */
 static WEFT_COLD weft__slot *inside_special(weft__task *me, weft__scope *s, int result) {
     result = weft__inside_finish(me->inner, result);
+    weft__ctx_fp_reset();
     weft__slot *slot = weft__enter();
     if (result < 0) weft__child_failed(s, result, slot);
     return slot;
+}
+
+/* A child that ran inside may have left floating-point modes, which must not leak into the next, nor into its opener. If there is more to be
+ * called at its end, that has them too, and inside_special sees to it. Gives the child's result back: so it is in no register across the call. */
+static WEFT_NOINLINE int reset_modes(weft__task *me, int result) {
+    if (!me->inner->extra) weft__ctx_fp_reset_seen(&me->fp);
+    return result;
 }
 
 /* A child's record, with the cache full. Returns the slot. */
@@ -231,15 +239,17 @@ static WEFT_COLD weft__slot *free_full(weft__slot *slot, weft__fresh *f) {
 
 /* Runs a child on the opener's stack: the opener has nothing else to do, and the newest is likely to be in the cache. The child
  * borrows the opener's task and block as well: while it runs, the opener waits for it and for nothing else, and both are in the
- * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own, and errno. Returns the slot we are on
- * then, and the worker in *at. Both and the record are read anew behind every call, even one that does not change them: kept in registers
- * across it, each would cost the fast path a push and a pop. */
+ * same scope, so whatever ends a wait of one ends that of the other. Only its identity is its own, errno, and the floating-point modes,
+ * which are plain before and afterwards (join_specially sees to the opener's). Returns the slot we are on then, and the worker in *at.
+ * Both and the record are read anew behind every call, even one that does not change them: kept in registers across it, each would cost
+ * the fast path a push and a pop. */
 WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scope *s, weft__fresh *f) {
     f->link = me->inner;
     weft__show(&me->inner, f); /* to dump.c */
     int saved_errno = *(*at)->errno_at;
     weft__leave_on(*at);
     int result = weft__call(f->fn, f->arg);
+    if (weft__task_fp_glance(me)) result = reset_modes(me, result);
     weft__slot *slot;
     f = me->inner;
     bool plain = !f->extra && result >= 0;
@@ -262,7 +272,6 @@ WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scop
 
 WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
     weft__slot *slot;
-    int64_t spawned;
     if (unlikely(!weft__enter_with(w, &slot))) {
         slot = weft__enter_slow();
         w = weft__self(); /* H9 */
@@ -275,20 +284,24 @@ WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
             break;
         }
         slot = run_inside(&w, me, s, f);
-        spawned = --s->spawned;
+        s->spawned--;
         if (unlikely((slot->budget -= WEFT_BUDGET / WEFT_INSIDE_MAX) < 0)) { /* timers and other tasks want their turn */
             slot = weft__yield_now(slot);
             w = weft__self(); /* H9 */
-            spawned = s->spawned;
         }
-    } while (weft__load(&s->done, acquire) != spawned); /* as in joined, with what has just been written */
+    } while (unlikely(!joined(s))); /* so that each join is spared the padding of a loop */
     weft__leave_on(w);
 }
 
-/* The opener is in a C++ handler or destructor; children that run inside are not. */
-static WEFT_COLD void join_with_exceptions(weft__task *me, weft__scope *s) {
+/* The opener is in a C++ handler or destructor, or may have set floating-point modes; children that run inside are not, and have not. */
+static WEFT_NOINLINE void join_specially(weft__task *me, weft__scope *s) {
     weft__eh kept = weft__eh_take();
+    weft__fp modes;
+    weft__ctx_fp_get(&modes);
+    bool odd = weft__ctx_fp_is_odd(&modes);
+    if (odd) weft__ctx_fp_reset_seen(&modes);
     join(weft__self(), me, s);
+    if (odd) weft__ctx_fp_set(&modes);
     weft__eh_put(kept);
 }
 
@@ -351,8 +364,8 @@ int weft_scope_end(weft_scope *scope) {
     if (unlikely(!t)) return end_on_thread(s);
     if (unlikely(t->b.scope != s)) return not_innermost(s, &t->b);
     if (!joined(s)) {
-        if (unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(w->eh)))
-            join_with_exceptions(t, s);
+        if ((unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(w->eh))) || weft__task_fp_glance(t))
+            join_specially(t, s);
         else
             join(w, t, s);
     }

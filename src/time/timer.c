@@ -240,6 +240,7 @@ typedef struct {
 /* The function has returned, or has panicked, which is the same to its timer: others are due as well, and somebody may wait for its end. */
 static void over(runner *r, weft__task *me) {
     me->timer_call = NULL;
+    if (weft__task_fp_glance(me)) weft__ctx_fp_reset_seen(&me->fp); /* the next function is another's */
     if (settle(r->wheel, r->now.t) && somebody_elses(r->wheel)) weft__idle_kick();
 }
 

@@ -174,6 +174,111 @@ TEST(context, a_new_task_starts_with_the_modes_of_a_new_process) {
     for (int w = 1; w <= 2; w++) CHECK_EQ(run(w, start_among_messes, NULL), 0);
 }
 
+/* ---- modes of children that run on their opener's stack ---- */
+
+static int mess_and_panic(void *arg) {
+    leaves_a_mess(arg);
+    weft_panic("with modes of its own");
+    return 0;
+}
+
+static struct words of_child;
+static void same_as_child(void *arg) {
+    (void)arg;
+    check_words(of_child);
+}
+
+/* What a task leaves to be called at its end has the task's modes. */
+static int mess_and_exit(void *arg) {
+    CHECK_EQ(weft_at_exit(same_as_child, NULL), 0);
+    leaves_a_mess(arg);
+    of_child = get_words();
+    return 0;
+}
+
+static int mess_and_wait(void *arg) {
+    leaves_a_mess(arg);
+    struct words mine = get_words();
+    weft_yield();
+    check_words(mine);
+    return 0;
+}
+
+static int mess_and_spawn(void *arg) {
+    leaves_a_mess(arg);
+    struct words mine = get_words();
+    in_tasks(3, leaves_a_mess);
+    check_words(mine);
+    return 0;
+}
+
+static int calculate(void *arg) {
+    (void)arg;
+    starts_clean(NULL);
+    CHECK(divide() > 0.3); /* a flag: what has happened is not a mode */
+    return 0;
+}
+
+static void spawn_and_check(weft_fn *fn, int n, int result) {
+    struct words mine = get_words();
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    for (int i = 1; i <= n; i++)
+        CHECK_EQ(weft_spawn(&s, i == n ? starts_clean : fn, (void *)(intptr_t)i), 0); /* the last is the first to run */
+    CHECK_EQ(weft_spawn(&s, fn, (void *)(intptr_t)n), 0);
+    CHECK_EQ(weft_scope_end(&s), result);
+    check_words(mine);
+}
+
+static int openers_modes(void *arg) {
+    (void)arg;
+    for (int i = 0; i < 12; i++) {
+        for (int n = 1; n < 5; n++) {
+            spawn_and_check(leaves_a_mess, n, 0);
+            spawn_and_check(mess_and_wait, n, 0);
+            spawn_and_check(mess_and_spawn, n, 0);
+            spawn_and_check(calculate, n, 0);
+        }
+        spawn_and_check(mess_and_exit, 1, 0);
+        spawn_and_check(mess_and_panic, 1, WEFT_EPANIC);
+        CHECK(divide() > 0.3);
+        choose_words(i); /* the next round's */
+    }
+    return 0;
+}
+
+static void no_report(const weft_panic_info *info, void *arg) { (void)info, (void)arg; }
+
+TEST(context, a_child_on_its_openers_stack_has_modes_of_its_own) {
+    weft_config alone = {.workers = 1, .slice = 3600 * WEFT_SECOND, .max_threads = 1, .on_panic = no_report};
+    CHECK_EQ(weft_run(openers_modes, NULL, &alone), 0); /* children run there if they can */
+    CHECK_EQ(weft_run(openers_modes, NULL, &(weft_config){.workers = 2, .on_panic = no_report}), 0);
+}
+
+/* Functions that the runtime calls one after the other for different callers. */
+static atomic_int fired;
+static void fire_with_mess(void *arg) {
+    leaves_a_mess(arg);
+    atomic_fetch_add(&fired, 1);
+}
+
+static int called_by_the_runtime(void *arg) {
+    static weft_timer t[20];
+    (void)arg;
+    for (int i = 0; i < 20; i++) {
+        CHECK_EQ(weft_timer_start(&t[i], weft_at(1), 0, fire_with_mess, (void *)(intptr_t)i), 0);
+        CHECK_EQ(weft_block(leaves_a_mess, (void *)(intptr_t)i, WEFT_FOREVER), 0);
+    }
+    while (atomic_load(&fired) < 20) weft_yield();
+    for (int i = 0; i < 20; i++) CHECK_EQ(weft_timer_stop_wait(&t[i]), 0);
+    return 0;
+}
+
+TEST(context, functions_of_timers_and_of_the_pool_start_with_those_of_a_new_process) {
+    atomic_store(&fired, 0);
+    CHECK_EQ(run(1, called_by_the_runtime, NULL), 0);
+}
+
 /* ---- the stack at the entry of a task ---- */
 
 static void print_some(char *to, size_t size, const char *fmt, ...) {
