@@ -48,7 +48,7 @@ clean:
 	@rm -rf $(BUILD)
 
 help:
-	@echo 'make               build $(BUILD)/libweft.a, libweft.so, weft.pc and the examples'
+	@echo 'make               build $(BUILD)/libweft.a, libweft_pic.a, libweft.so, weft.pc and the examples'
 	@echo 'make demo          build and run examples/demo.c, then a web server under load'
 	@echo 'make test          all tests: plain, ASan+UBSan, TSan, valgrind; one total line at the end'
 	@echo 'make check-all     the whole matrix, for about an hour on two cores: compilers, sanitizers, fall-backs, musl, soak, large models, AArch64 (docs/testing.md)'

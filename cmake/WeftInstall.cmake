@@ -47,7 +47,7 @@ endif()
 set(weft_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(TARGETS weft_static weft_shared weft_public_flags EXPORT weft-targets ARCHIVE DESTINATION
+install(TARGETS weft_static weft_shared weft_pic weft_public_flags EXPORT weft-targets ARCHIVE DESTINATION
         ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT weft-targets NAMESPACE weft:: DESTINATION ${weft_cmake_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/weft-config.cmake.in ${PROJECT_BINARY_DIR}/weft-config.cmake

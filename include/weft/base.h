@@ -16,12 +16,15 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+#if !defined(WEFT_API) && defined(__GNUC__)
 #define WEFT_API __attribute__((visibility("default")))
+#elif !defined(WEFT_API)
+#define WEFT_API
+#endif
+#if defined(__GNUC__)
 #define WEFT_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define WEFT_MUST_USE __attribute__((warn_unused_result))
 #else
-#define WEFT_API
 #define WEFT_PRINTF(fmt, first)
 #define WEFT_MUST_USE
 #endif

@@ -3,7 +3,6 @@
  * channel, or into nothing if nobody waits any more. At most THREADS at a time; the others wait for one of these to end. Not the blocking pool's:
  * a call there lives in the frame of who waits for it, who could not leave at its deadline. */
 #include <netdb.h>
-#include <pthread.h>
 
 #include "net/net.h"
 #include "os/os.h"
@@ -86,12 +85,8 @@ static int start(question *q, weft_deadline deadline) {
     int err = weft_once_run(&made, make_places, NULL);
     if (!err) err = weft_sem_acquire(&places, deadline);
     if (err) return err;
-    pthread_t thread;
-    err = weft__thread_start(&thread, answer, q, "weft/names");
-    if (err)
-        weft_sem_release(&places);
-    else
-        pthread_detach(thread);
+    err = weft__thread_start_detached(answer, q, "weft/names");
+    if (err) weft_sem_release(&places);
     return err;
 }
 

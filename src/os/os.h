@@ -75,6 +75,14 @@ WEFT_COLD void weft__after_fork(void);
 int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name);
 /* The same with a stack of at least so many bytes; 0: as many as is usual. */
 int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack);
+/* Starts a thread that is never joined and may outlive the runtime. It keeps the object that weft is part of loaded. Returns 0 or -errno. */
+int weft__thread_start_detached(void *(*fn)(void *), void *arg, const char *name);
+/* Takes a reference to the object that weft is part of, or NULL if that is the program. Returns 0 or -errno. */
+int weft__module_take(void **out);
+/* Drops the reference. The caller is inside the object for another reason. */
+void weft__module_drop(void *module);
+/* Hands the reference to the calling thread, which drops it when it has ended. */
+void weft__module_keep(void *module);
 /* Sleeps while *word == expected, until `deadline` on the monotonic clock (0 = for ever). Spurious returns are normal.
  * 0, or -ETIMEDOUT. */
 int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);

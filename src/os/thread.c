@@ -17,6 +17,7 @@ enum { FUTEX_WAKE = 1, FUTEX_WAIT_BITSET = 9, FUTEX_PRIVATE_FLAG = 128 };
 typedef struct start {
     void *(*fn)(void *);
     void *arg;
+    void *module;  /* for a detached thread: what it keeps loaded */
     char name[16]; /* the kernel keeps 15 characters */
     weft__cpus cpus;
 } start;
@@ -24,6 +25,7 @@ typedef struct start {
 static void *begin(void *p) {
     start s = *(start *)p;
     weft__free(p);
+    weft__module_keep(s.module);
     weft__cpus_take(&s.cpus);
     if (s.name[0]) prctl(PR_SET_NAME, s.name, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
@@ -41,12 +43,11 @@ static int create(pthread_t *out, start *s, size_t stack) {
     return err;
 }
 
-static int launch(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack, bool ours) {
+static int launch(pthread_t *out, start what, const char *name, size_t stack, bool ours) {
     if (weft__fault()) return -weft__fault_errno;
     start *s = weft__calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
-    s->fn = fn;
-    s->arg = arg;
+    *s = what;
     weft__cpus_to_start(&s->cpus, ours);
     if (name) strncpy(s->name, name, sizeof s->name - 1);
     int err = stack ? create(out, s, stack) : pthread_create(out, NULL, begin, s);
@@ -55,11 +56,24 @@ static int launch(pthread_t *out, void *(*fn)(void *), void *arg, const char *na
 }
 
 int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name) {
-    return launch(out, fn, arg, name, 0, true);
+    return launch(out, (start){.fn = fn, .arg = arg}, name, 0, true);
 }
 
 int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack) {
-    return launch(out, fn, arg, name, stack, false);
+    return launch(out, (start){.fn = fn, .arg = arg}, name, stack, false);
+}
+
+int weft__thread_start_detached(void *(*fn)(void *), void *arg, const char *name) {
+    start s = {.fn = fn, .arg = arg};
+    pthread_t thread;
+    int err = weft__module_take(&s.module);
+    if (err) return err;
+    err = launch(&thread, s, name, 0, true);
+    if (err)
+        weft__module_drop(s.module);
+    else
+        pthread_detach(thread);
+    return err;
 }
 
 int weft__futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The last words of a task that used up its stack.
+/* The last words of a task that used up its stack, or touched memory that is not there.
  *
  * The fault comes when there is no stack left to handle it on, so each worker has an alternate signal stack, and the handler is
  * installed with SA_ONSTACK. It asks: is the address in the guard of a stack that is in use, and is the stack pointer where it
  * would be if that stack had just grown into it? Then it reports and lets the process die by the same signal, so that a core
- * shows the faulting frame. Everything else belongs to whoever had the signal before us.
+ * shows the faulting frame. Any other fault belongs to the handler that was there before. If there was none, the process dies of it:
+ * then a fault on a task's stack is reported too, with the task's name, and everything else dies without a word, as ever.
  *
  *  1. Nothing is allocated or locked, and no stdio is used, before the sentence with task, limit and remedy is out. The rest
  *     is looked up with dladdr and the unwinder, which take the dynamic linker's lock: if that hangs, the important part is
@@ -139,7 +140,6 @@ static weft__stack *guarded_by(uintptr_t address) {
 }
 
 static weft__stack *overflowed(siginfo_t *info, ucontext_t *u) {
-    if (info->si_code <= 0) return NULL; /* sent by somebody */
     uintptr_t address = (uintptr_t)info->si_addr, sp = stack_pointer(u);
     if (sp > address + SLOP_ABOVE || sp + SLOP_BELOW < address) return NULL;
     return guarded_by(address);
@@ -147,9 +147,8 @@ static weft__stack *overflowed(siginfo_t *info, ucontext_t *u) {
 
 /* ---- the report ---- */
 
-static void say_what(text *t, weft__stack *s, weft__who *who) {
-    uint64_t kib = weft__stack_class_size(s->size_class) >> 10;
-    put(t, "weft: stack overflow in ");
+/* "task 17 "parser": " */
+static void put_who(text *t, weft__who *who) {
     if (who->id) {
         put(t, "task ");
         put_number(t, who->id, 10);
@@ -157,11 +156,31 @@ static void say_what(text *t, weft__stack *s, weft__who *who) {
         put(t, "a task");
     }
     if (who->name) put_name(t, who->name);
-    put(t, ": its stack of ");
+    put(t, ": ");
+}
+
+static void say_overflow(text *t, weft__stack *s, weft__who *who) {
+    uint64_t kib = weft__stack_class_size(s->size_class) >> 10;
+    put(t, "weft: stack overflow in ");
+    put_who(t, who);
+    put(t, "its stack of ");
     put_number(t, kib, 10);
     put(t,
         " KiB is used up.\n  Raise weft_task_opts.stack_size for this task, or weft_config.stack_size for all; memory is only "
         "used as far as a stack is touched.\n");
+    flush(t);
+}
+
+static void say_fault(text *t, siginfo_t *info, weft__who *who) {
+    put(t, info->si_signo == SIGSEGV ? "weft: SIGSEGV in " : "weft: SIGBUS in ");
+    put_who(t, who);
+    if (info->si_code == SI_KERNEL) {
+        put(t, "bad access to an address that the kernel does not tell.\n");
+    } else {
+        put(t, "bad access to address 0x");
+        put_number(t, (uintptr_t)info->si_addr, 16);
+        put(t, ".\n");
+    }
     flush(t);
 }
 
@@ -186,14 +205,20 @@ static void say_backtrace(text *t, void *pc) {
     flush(t);
 }
 
-static void report(weft__stack *s, void *pc) {
+/* Reports an overflow of the stack, or another fault of the task on it. */
+static void report(weft__stack *s, siginfo_t *info, void *pc, bool overflow) {
     text t = {0};
     weft__who who = {0};
+    if (weft__xchg(&reporting, 1, relaxed)) /* invariant 2; orders nothing else */
+        for (;;) pause();
     if (weft__stack_who) weft__stack_who(s, &who);
-    say_what(&t, s, &who);
+    if (overflow)
+        say_overflow(&t, s, &who);
+    else
+        say_fault(&t, info, &who);
     say_where(&t, "  function:   ", who.fn);
     say_where(&t, "  spawned at: ", who.site);
-    say_where(&t, "  ran out at: ", pc);
+    say_where(&t, overflow ? "  ran out at: " : "  fault at:   ", pc);
     say_backtrace(&t, pc);
 }
 
@@ -210,8 +235,18 @@ static void die_by(int sig, siginfo_t *info) {
     if (info->si_code <= 0) raise(sig);
 }
 
+static struct sigaction *previous_of(int sig) {
+    return &previous[sig == signals[0] ? 0 : 1];
+}
+
+/* Returns true if the process dies of a fault when it is passed on. */
+static bool is_unhandled(int sig) {
+    struct sigaction *to = previous_of(sig);
+    return !(to->sa_flags & SA_SIGINFO) && (to->sa_handler == SIG_DFL || to->sa_handler == SIG_IGN);
+}
+
 static void pass_on(int sig, siginfo_t *info, void *u) {
-    struct sigaction *to = &previous[sig == signals[0] ? 0 : 1];
+    struct sigaction *to = previous_of(sig);
     bool ignored = to->sa_handler == SIG_IGN && info->si_code <= 0; /* the kernel does not ignore real faults either */
     if (to->sa_flags & SA_SIGINFO)
         to->sa_sigaction(sig, info, u);
@@ -223,15 +258,14 @@ static void pass_on(int sig, siginfo_t *info, void *u) {
 
 static void on_fault(int sig, siginfo_t *info, void *context) {
     int saved = errno;
-    weft__stack *s = overflowed(info, context);
-    if (!s) {
-        pass_on(sig, info, context);
-    } else {
-        if (weft__xchg(&reporting, 1, relaxed)) /* invariant 2; orders nothing else */
-            for (;;) pause();
-        report(s, program_counter(context));
+    bool fault = info->si_code > 0; /* else it was sent by a process */
+    weft__stack *s = fault ? overflowed(info, context) : NULL, *on = NULL;
+    if (fault && !s && is_unhandled(sig)) on = weft__stack_of((void *)stack_pointer(context));
+    if (s || on) report(s ? s : on, info, program_counter(context), s);
+    if (s)
         die_by(sig, info);
-    }
+    else
+        pass_on(sig, info, context);
     errno = saved;
 }
 
@@ -255,11 +289,18 @@ int weft__overflow_open(void) {
     return 0;
 }
 
-/* A handler that was installed over ours meanwhile stays; it may call ours, which then passes on. */
+/* A handler that was installed over ours meanwhile stays; it may call ours, which then passes on, or put it back. So the object that has
+ * ours must stay loaded from now on: a reference is taken and never dropped. */
 void weft__overflow_close(void) {
+    static void *module;
     struct sigaction now;
-    for (size_t i = 0; i < weft__countof(signals); i++)
-        if (sigaction(signals[i], NULL, &now) == 0 && is_ours(&now)) sigaction(signals[i], &previous[i], NULL);
+    for (size_t i = 0; i < weft__countof(signals); i++) {
+        sigaction(signals[i], NULL, &now); /* cannot fail, as in open */
+        if (is_ours(&now))
+            sigaction(signals[i], &previous[i], NULL);
+        else if (!module)
+            (void)weft__module_take(&module);
+    }
 }
 
 /* ---- per thread ---- */

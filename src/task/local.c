@@ -4,7 +4,11 @@
  * A key's generation is odd while it exists; it changes when the key is deleted, so that values stored under an old one are nobody's. Values are their
  * task's own and need no lock. A plain thread has an array too; the C library tells us when the thread ends.
  *
- * A child that runs inside its opener has values of its own: they hang on its record (weft__extra_mine). */
+ * A child that runs inside its opener has values of its own: they hang on its record (weft__extra_mine).
+ *
+ * Unloading: where weft is part of a plug-in, threads that stored a value may outlive it. The C library must not call thread_ended then,
+ * so the key is given back when the plug-in is unloaded. Destructors of values are not called, as with pthread_key_delete. The same function runs
+ * at exit, with other threads still at work: it frees nothing that a thread could still ask for. */
 #include <pthread.h>
 
 #include "task/panic.h"
@@ -80,15 +84,35 @@ static void thread_ended(void *arg) {
     *own = NULL;
 }
 
+static pthread_key_t at_end; /* under lock, as `made` */
+static bool made;
+
 /* Has thread_ended called when this thread ends. */
 static int watch_thread(void) {
-    static pthread_key_t at_end;
-    static bool made; /* under lock */
     weft__lock_take(&lock);
     if (!made) made = !weft__fault() && pthread_key_create(&at_end, thread_ended) == 0;
     int err = made && pthread_setspecific(at_end, threads_own()) == 0 ? 0 : WEFT_ENOMEM;
     weft__lock_leave(&lock);
     return err;
+}
+
+/* Returns true if no key finds a value in the array. */
+static bool is_empty(const weft__locals *l) {
+    for (uint32_t i = 0; l && i < l->count; i++)
+        if (l->at[i].value && exists((weft_key){i, l->at[i].generation})) return false;
+    return true;
+}
+
+/* Runs when the object that weft is part of is unloaded, and at exit. */
+__attribute__((destructor)) static void unload(void) {
+    weft__locals **own = threads_own();
+    weft__lock_take(&lock);
+    if (made) pthread_key_delete(at_end);
+    made = false;
+    weft__lock_leave(&lock);
+    if (!is_empty(*own)) return;
+    weft__free(*own);
+    *own = NULL;
 }
 
 /* ---- values ---- */

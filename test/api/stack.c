@@ -127,10 +127,16 @@ static int overflow(void *arg) {
     return fall(0);
 }
 
+static int read_nowhere(void *arg) {
+    volatile int *p = arg;
+    return *p;
+}
+
 struct overflow {
     int workers;
     size_t stack_size;
     const char *name;
+    weft_fn *fn; /* NULL: overflow */
 };
 
 static int spawn_overflow(void *arg) {
@@ -138,7 +144,7 @@ static int spawn_overflow(void *arg) {
     weft_task_opts opts = {.name = o->name, .stack_size = o->stack_size};
     weft_scope s;
     weft_scope_begin(&s, NULL);
-    CHECK_EQ(weft_spawn_opts(&s, overflow, NULL, &opts), 0);
+    CHECK_EQ(weft_spawn_opts(&s, o->fn ? o->fn : overflow, as_arg(16), &opts), 0);
     return weft_scope_end(&s);
 }
 
@@ -154,7 +160,7 @@ TEST(stack, an_overflow_is_reported_and_ends_the_process) {
     test_skip_under("the tools report it themselves", NULL);
     EACH_WORKERS(w) {
         struct test_child c;
-        struct overflow o = {w, 0, "icarus"};
+        struct overflow o = {w, 0, "icarus", NULL};
         test_child(run_overflow, &o, &c);
         CHECK_MSG(!c.hung && c.exit_code != 0, "exit %d, signal %d:\n%s", c.exit_code, c.signal, c.out);
         CHECK_MSG(strstr(c.out, "overflow"), "no report:\n%s", c.out);
@@ -167,7 +173,7 @@ TEST(stack, an_overflow_report_names_the_tasks_own_limit) {
     test_needs_guards();
     test_skip_under("the tools report it themselves", NULL);
     struct test_child c;
-    struct overflow o = {2, 1 << 20, "daedalus"};
+    struct overflow o = {2, 1 << 20, "daedalus", NULL};
     test_child(run_overflow, &o, &c);
     CHECK_MSG(!c.hung && c.exit_code != 0, "exit %d, signal %d:\n%s", c.exit_code, c.signal, c.out);
     CHECK_MSG(strstr(c.out, "daedalus"), "no name:\n%s", c.out);
@@ -183,9 +189,31 @@ TEST(stack, an_overflow_of_the_first_task_is_reported_too) {
     CHECK_DIES_ARG(overflow_main, as_arg(2), "overflow");
 }
 
-static int read_nowhere(void *arg) {
-    volatile int *p = arg;
-    return *p;
+TEST(stack, another_fault_names_the_task_too) {
+    test_skip_under("the tools report it themselves", NULL);
+    EACH_WORKERS(w) {
+        struct test_child c;
+        struct overflow o = {w, 0, "icarus", read_nowhere};
+        test_child(run_overflow, &o, &c);
+        CHECK_EQ(c.signal, SIGSEGV);
+        CHECK_MSG(strstr(c.out, "weft: SIGSEGV in task "), "no report:\n%s", c.out);
+        CHECK_MSG(strstr(c.out, "\"icarus\": bad access to address 0x10.\n"), "no name or address:\n%s", c.out);
+        CHECK_MSG(strstr(c.out, "backtrace, innermost first:\n"), "no backtrace:\n%s", c.out);
+    }
+}
+
+static int raise_it(void *arg) {
+    (void)arg;
+    return raise(SIGSEGV);
+}
+
+TEST(stack, a_signal_that_was_sent_is_not_reported_as_a_fault) {
+    test_skip_under("the tools report it themselves", NULL);
+    struct test_child c;
+    struct overflow o = {2, 0, "icarus", raise_it};
+    test_child(run_overflow, &o, &c);
+    CHECK_EQ(c.signal, SIGSEGV);
+    CHECK_MSG(!strstr(c.out, "icarus"), "a report:\n%s", c.out);
 }
 
 static int run_read_nowhere(void *arg) {

@@ -216,17 +216,31 @@ static int foreign_fault(void *how) {
     return 0;
 }
 
+static void run_child(struct test_child *c, int (*fn)(void *), enum how how, int exit_code, int sig) {
+    test_child(fn, (void *)(intptr_t)how, c);
+    CHECK_MSG(c->exit_code == exit_code && c->signal == sig, "exit %d, signal %d:\n%.500s", c->exit_code, c->signal, c->out);
+}
+
 static void check_passed(int (*fn)(void *), enum how how, int exit_code, int sig, const char *says) {
     struct test_child c;
-    test_child(fn, (void *)(intptr_t)how, &c);
-    CHECK_MSG(c.exit_code == exit_code && c.signal == sig, "exit %d, signal %d:\n%.500s", c.exit_code, c.signal, c.out);
+    run_child(&c, fn, how, exit_code, sig);
     CHECK(!strstr(c.out, "weft: "));
     contains(c.out, says);
 }
 
-TEST(overflow, other_faults_go_to_who_was_there_before) {
-    check_passed(foreign_fault, DEFAULT, -1, SIGSEGV, "");
-    check_passed(foreign_fault, IGNORE, -1, SIGSEGV, ""); /* the kernel does not ignore them either */
+static void check_reported(int (*fn)(void *), enum how how) {
+    struct test_child c;
+    run_child(&c, fn, how, -1, SIGSEGV);
+    contains(c.out, "weft: SIGSEGV in a task: bad access to address 0x");
+    CHECK(!strstr(c.out, "stack overflow"));
+}
+
+TEST(overflow, other_faults_are_reported_where_no_handler_was) {
+    check_reported(foreign_fault, DEFAULT);
+    check_reported(foreign_fault, IGNORE); /* the kernel does not ignore them either */
+}
+
+TEST(overflow, other_faults_go_to_the_handler_that_was_there_before) {
     check_passed(foreign_fault, PLAIN, 42, 0, "plain handler");
     check_passed(foreign_fault, INFO, 42, 0, "info handler");
 }
