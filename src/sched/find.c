@@ -7,6 +7,7 @@
  * item, spawn and join on 2 slots 130 -> 20 ns.) `next` is taken by the same rule, else a pipeline with real work would
  * never get its second core. Looking every microsecond halves the owner's speed: its queue's lines go back and forth. */
 #include "poll/poll.h"
+#include "sched/age.h"
 #include "sched/idle.h"
 #include "sched/lane.h"
 #include "sched/switch.h"
@@ -155,7 +156,11 @@ static void run_timers(weft__slot *s) {
     int fired = own ? run_wheel(s, &s->wheel, now) : 0;
     if (outside) fired += run_wheel(s, &weft__rt.outside, now);
     if (next && next != weft__load(&s->next, relaxed)) end++; /* it was first, and has been pushed to the ring */
-    if (fired <= TIMERS_FIRST) put_behind(s, end);
+    /* Those that were there may have gone: to thieves, or, if the ring ran over, to the global queue. */
+    if (fired > TIMERS_FIRST || (int32_t)(end - weft__load(&s->head, relaxed)) <= 0) return;
+    uint32_t young = end - s->ring_old; /* they stay the last */
+    put_behind(s, end);
+    s->ring_old = weft__load(&s->tail, relaxed) - young;
 }
 
 /* Timers of slots whose owners have not looked at them: a task there computes, or nobody holds the slot. */
@@ -191,6 +196,16 @@ static bool look_due(weft__slot *s) {
 
 /* ---- the order of looking ---- */
 
+/* The started tasks of the global queue wait for longer than those that have come to the ring since the last look: these go behind them. What the
+ * ring holds then is enough until the next look. */
+static weft__work started_share(weft__slot *s) {
+    if (weft__load(&weft__rt.started.count, relaxed)) weft__ring_shed(s, NULL);     /* a hint */
+    uint32_t count = weft__load(&s->tail, relaxed) - weft__load(&s->head, relaxed); /* thieves only take */
+    weft__work k = weft__inject_take_tasks(s, count < WEFT_RING / 4 ? WEFT_RING / 4 - count : 1);
+    s->ring_old = weft__load(&s->tail, relaxed); /* the owner's own */
+    return k;
+}
+
 /* Every WEFT_GLOBAL_EVERY rounds the queues that local work would starve come first: the global started tasks, and at every
  * WEFT_FRESH_EVERY-th look one fresh task, from the global queue and our own oldest by turns. (One only, and seldom: starting old ones
  * first is breadth first, with a stack for each. Measured: skynet twice as slow with one at every look.) */
@@ -203,7 +218,7 @@ static weft__work fair_share(weft__slot *s) {
         if (f) k = weft__work_fresh(f);
         if (!k) k = weft__inject_take_fresh(s, 1);
     }
-    return k ? k : weft__inject_take_tasks(s, WEFT_RING / 4);
+    return k ? k : started_share(s);
 }
 
 /* A timer that the slot's owner is to run. */
@@ -217,7 +232,8 @@ static bool timer_due(weft__slot *s) {
  * the next rounds begin. */
 static bool own_stack_wanted(weft__slot *s) {
     bool due = s->fair % WEFT_FRESH_EVERY == 0 || weft__load(&weft__rt.started.count, relaxed); /* a hint */
-    if (weft__load(&weft__rt.wanting, relaxed) || weft__lane_waits(WEFT_LANE_LOW)) due = true;  /* hints */
+    if (weft__load(&weft__rt.wanting, relaxed) || weft__load(&weft__rt.thin, relaxed) || weft__lane_waits(WEFT_LANE_LOW))
+        due = true; /* hints */
     if (!due) due = timer_due(s);
     if (!due && weft__load(&weft__polling, relaxed)) due = look_due(s); /* a hint */
     if (due) return true;
@@ -239,22 +255,30 @@ bool weft__attend(weft__slot *s, weft__work *k) {
         return true;
     }
     weft__attend_soon(s, s->fair_end - weft__load(&s->picks, relaxed)); /* the owner's own */
-    return weft__lane_attend(s, k);
+    if (weft__lane_attend(s, k)) return true;
+    return unlikely(weft__load(&s->late, relaxed)) && (*k = weft__age_pick(s)) != 0; /* a hint, as in age.h */
+}
+
+/* No thread watches, and none could be started: another attempt, and what the monitor would do for the fresh tasks. */
+static void nobody_watches(void) {
+    weft__idle_mend(false);
+    weft__age_mark(weft__clock_now());
 }
 
 static weft__work local(weft__slot *s) {
     weft__work k = 0;
-    run_timers(s);
     /* Counted across visits: timers that are always due must not starve the global queues. The pick below must not be the one that ends
      * the rounds: it would give up, and the slot would be given up with what is in `next`. */
-    bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0;                  /* the owner's own */
+    bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0; /* the owner's own */
+    if (fair) k = fair_share(s); /* what it takes from the global queues comes before what timers wake, in the ring too */
+    run_timers(s);
     if (fair && unlikely(weft__load(&weft__polling, relaxed)) && look_due(s)) look(s, WEFT_LOOKS); /* a hint */
-    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) weft__idle_mend(false);             /* a hint */
+    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) nobody_watches();                   /* a hint */
     if (fair)
         weft__rounds_begin(s);
     else
         weft__attend_soon(s, s->fair_end - weft__load(&s->picks, relaxed)); /* the owner's own */
-    if (fair && (k = fair_share(s))) return k;                              /* before special tasks, as in weft__attend */
+    if (k) return k;                                                        /* before special tasks, as in weft__attend */
     if (weft__lane_attend(s, &k)) return k;
     if ((k = weft__pick(s))) return k;
     if ((k = weft__inject_take_tasks(s, WEFT_RING / 2))) return k;

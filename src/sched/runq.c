@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "sched/runq.h"
 
+#include "sched/idle.h"
+
 /* ---- global queues: a list under a lock, entered in batches ----
  *
  * Tasks that have waited long are in no cache, and a list is read one after the other. So each of a batch points to one some places
@@ -16,7 +18,8 @@ static void put(weft__inject *q, void *first, void *last, uint32_t n, void **(*l
     else
         q->head = first;
     q->tail = last;
-    weft__store(&q->count, weft__load(&q->count, relaxed) + n, release); /* a hint; pairs with the loads that skip the lock */
+    weft__store(&q->pushed, weft__load(&q->pushed, relaxed) + n, relaxed); /* a hint for age.c */
+    weft__store(&q->count, weft__load(&q->count, relaxed) + n, release);   /* a hint; pairs with the loads that skip the lock */
     weft__lock_leave(&q->lock);
 }
 
@@ -62,6 +65,15 @@ weft__fresh *weft__inject_pop_fresh(weft__inject *q) {
     return take(q, 1, fresh_link);
 }
 
+uint64_t weft__inject_oldest(weft__inject *q) {
+    if (weft__load(&q->count, relaxed) == 0) return 0; /* a hint, as in take */
+    weft__lock_take(&q->lock);
+    weft__fresh *f = q->head;
+    uint64_t id = f ? weft__load(&f->id, relaxed) : 0;
+    weft__lock_leave(&q->lock);
+    return id;
+}
+
 void weft__inject_task(weft__task *t) {
     weft__inject_push_task(&weft__rt.started, t);
 }
@@ -96,25 +108,50 @@ static void count_overflow(weft__slot *s) {
     weft__store(&s->overflows, weft__load(&s->overflows, relaxed) + 1, relaxed); /* a counter of whoever has the slot */
 }
 
-void weft__ring_overflow(weft__slot *s, weft__task *t) {
-    uint32_t head = weft__load(&s->head, acquire);          /* as in weft__ring_pop */
-    if (weft__load(&s->tail, relaxed) - head < WEFT_RING) { /* thieves have made room meanwhile; half of it may be stale */
+/* Where the ring's young entries begin: those that came behind the last look. */
+static uint32_t young_from(weft__slot *s, uint32_t head) {
+    return (int32_t)(s->ring_old - head) > 0 ? s->ring_old : head; /* thieves, or we, have come past it */
+}
+
+/* Puts the old entries of the ring, which was emptied, back there. Its indices, and those that are kept
+ * elsewhere, move on by `by`. */
+static void put_back(weft__slot *s, weft__task **t, uint32_t n, uint32_t by) {
+    uint32_t tail = weft__load(&s->tail, relaxed); /* R2 */
+    for (uint32_t i = 0; i < n; i++)
+        weft__store(&s->ring[(tail + i) % WEFT_RING], t[i], relaxed); /* R3: head has passed them */
+    weft__store(&s->tail, tail + n, release);                         /* as in weft__ring_push */
+    s->look_head += by;
+    s->told = (int32_t)(s->told + by - tail - n) > 0 ? tail + n : s->told + by;
+    s->ring_old = tail + n;
+}
+
+void weft__ring_shed(weft__slot *s, weft__task *t) {
+    weft__task *all[WEFT_RING + 1];
+    uint32_t head = weft__load(&s->head, acquire), tail = weft__load(&s->tail, relaxed); /* as in weft__ring_pop */
+    uint32_t n = tail - head, old = young_from(s, head) - head;
+    if (t && n < WEFT_RING) { /* a thief has made room */
         weft__ring_push(s, t);
         return;
     }
-    weft__task *half[WEFT_RING / 2];
-    for (uint32_t i = 0; i < WEFT_RING / 2; i++) half[i] = weft__load(&s->ring[(head + i) % WEFT_RING], relaxed);
-    if (!weft__cas(&s->head, &head, head + WEFT_RING / 2, acq_rel)) { /* R3: a thief has made room */
-        weft__ring_push(s, t);
-        return;
+    if (t && old < WEFT_RING / 2) old = WEFT_RING / 2; /* enough to do until the next look */
+    for (uint32_t i = 0; i < n; i++) all[i] = weft__load(&s->ring[(head + i) % WEFT_RING], relaxed);
+    if (old < n) {
+        if (!weft__cas(&s->head, &head, tail, acq_rel)) { /* R3: likewise */
+            if (t) weft__ring_push(s, t);
+            return;
+        }
+        put_back(s, all, old, n);
     }
-    for (uint32_t i = 0; i + 1 < WEFT_RING / 2; i++) {
-        half[i]->link = half[i + 1];
-        half[i]->ahead = half[i + AHEAD < WEFT_RING / 2 ? i + AHEAD : WEFT_RING / 2 - 1];
+    if (t) all[n++] = t;
+    if (old == n) return;
+    for (uint32_t i = old; i + 1 < n; i++) {
+        all[i]->link = all[i + 1];
+        all[i]->ahead = all[i + AHEAD < n ? i + AHEAD : n - 1];
     }
-    half[WEFT_RING / 2 - 1]->link = t;
+    all[n - 1]->ahead = NULL;
     count_overflow(s);
-    put(&weft__rt.started, half[0], t, WEFT_RING / 2 + 1, task_link);
+    put(&weft__rt.started, all[old], all[n - 1], n - old, task_link);
+    weft__work_made(s); /* for a moment the ring seemed empty */
 }
 
 void weft__deque_overflow(weft__slot *s) {

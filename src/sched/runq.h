@@ -11,6 +11,8 @@
  *  R3  An entry is read before the CAS that takes it; if the CAS succeeds, nobody has overwritten the entry, because the owner
  *      writes it again only after it has seen the advanced head (or top).
  *  R4  With one slot nobody steals, and the owner's operations need no CAS (weft__rt.many).
+ *  R5  In the ring, the entries before ring_old came before the last look at the global queues, those from there on
+ *      since.
  *
  * Measured: one FIFO for both kinds made fib(30) 10 times slower with 100,000 live stacks. */
 #ifndef WEFT_SRC_RUNQ_H
@@ -18,15 +20,17 @@
 
 #include "sched/sched.h"
 
-/* A full ring moves its older half and t to the global queue. */
-WEFT_COLD void weft__ring_overflow(weft__slot *s, weft__task *t);
+/* Moves what has come to the ring since the last look at the global queues (ring_old) to the global
+ * queue, behind those that wait there. With t, which found the ring full, half of it stays at least, and
+ * t goes last. NULL: none. */
+WEFT_COLD void weft__ring_shed(weft__slot *s, weft__task *t);
 WEFT_COLD void weft__deque_overflow(weft__slot *s);
 
 WEFT_INLINE void weft__ring_push(weft__slot *s, weft__task *t) {
     uint32_t tail = weft__load(&s->tail, relaxed); /* R2 */
     /* acquire: a thief has read what we overwrite; pairs with the CAS in weft__ring_steal */
     if (unlikely(tail - weft__load(&s->head, acquire) >= WEFT_RING)) {
-        weft__ring_overflow(s, t);
+        weft__ring_shed(s, t);
         return;
     }
     weft__store(&s->ring[tail % WEFT_RING], t, relaxed);
@@ -58,6 +62,14 @@ WEFT_INLINE weft__fresh *weft__deque_steal(weft__slot *s) {
         weft__fresh *f = weft__load(&s->deque[top % WEFT_DEQUE], relaxed);
         if (weft__cas(&s->top, &top, top + 1, seq_cst)) return f; /* R3; pairs with the one in weft__deque_take */
     }
+}
+
+/* The number of the oldest fresh task in the slot's deque; 0: there is none. A hint; any thread. */
+WEFT_INLINE uint64_t weft__deque_oldest(weft__slot *s) {
+    uint32_t top = weft__load(&s->top, acquire), bottom = weft__load(&s->bottom, acquire); /* pairs with weft__deque_put_at */
+    if ((int32_t)(bottom - top) <= 0) return 0;
+    weft__fresh *f = weft__load(&s->deque[top % WEFT_DEQUE], relaxed);
+    return f ? weft__load(&f->id, relaxed) : 0; /* records are type-stable */
 }
 
 /* About how many there are; never too few. */
@@ -127,6 +139,8 @@ void weft__inject_push_task(weft__inject *q, weft__task *t);
 void weft__inject_push_fresh(weft__inject *q, weft__fresh *f);
 weft__task *weft__inject_pop_task(weft__inject *q);
 weft__fresh *weft__inject_pop_fresh(weft__inject *q);
+/* The number of the first fresh task there; 0: there is none. */
+uint64_t weft__inject_oldest(weft__inject *q);
 /* Nothing fresh is to be started from there or stolen for the moment: too many tasks compute without a slot (watch.c). */
 WEFT_INLINE bool weft__fresh_held(void) {
     int64_t until = weft__load(&weft__rt.hold, relaxed); /* a hint */

@@ -29,7 +29,7 @@ typedef struct weft__extra weft__extra;
 typedef struct weft__worker weft__worker;
 
 enum {
-    WEFT_RING = 256,        /* started tasks in a slot; a full ring moves half to the global queue */
+    WEFT_RING = 256,        /* started tasks in a slot; a full ring moves the younger ones to the global queue */
     WEFT_DEQUE = 256,       /* fresh tasks in a slot */
     WEFT_GLOBAL_EVERY = 61, /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
     WEFT_FRESH_EVERY = 8,   /* looks at the global queues after which a fresh task is taken, so that none starves */
@@ -153,13 +153,17 @@ struct weft__slot {
     uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
     uint32_t deque_top_seen;
-    uint32_t told; /* where the ring ended behind those who were told of edges last */
+    uint32_t ring_old; /* the ring's entries before that came before the last look at the global queues */
+    uint32_t told;     /* where the ring ended behind those who were told of edges last */
     uint32_t look_head,
         look_count;      /* of the ring, after the last look at the poller: its head, and how many were in it (find.c) */
     uint32_t due;        /* timers of users that the run of a wheel has found due */
     weft__work burst_by; /* who made the last storm */
     uint64_t burst_id;
-    uint64_t last_id;
+    _Atomic uint64_t last_id;      /* of the tasks that it spawned; read by the monitor */
+    uint32_t late_picks;           /* age.c: picks while it was late, */
+    uint32_t late_rest;            /* which of them may be the next start by age, */
+    bool late_global;              /* and where the last one looked first */
     int64_t lane_since, lane_debt; /* lane.c: since when we account, and what the others are owed, ns */
     bool lane_ran_high, lane_pays;
     weft__cache fresh;
@@ -178,6 +182,10 @@ struct weft__slot {
     weft__place place; /* with WEFT_PIN_WORKERS; fixed */
     weft__worker
         *inside; /* who is inside the runtime with it (H1); plain, so that a double owner is seen; checked builds only */
+    /* Old tasks (age.c). */
+    _Atomic uint32_t late;    /* 1 + fresh tasks that it may start by age; 0: it is not late. The marker's and the owner's */
+    _Atomic uint64_t old_id;  /* up to that number what it spawned is old; the marker's */
+    _Atomic uint64_t mark_id; /* the number at the last mark; the marker's */
     /* The watch's (watch.c). */
     _Atomic uint32_t watch_picks;
     _Atomic int64_t watch_since;
@@ -270,8 +278,9 @@ WEFT_INLINE void weft__set_cur(weft__worker *w, weft__task *t) {
 /* A global queue. Started and fresh tasks have one each: with one for both, woken tasks waited behind storms of fresh ones. */
 typedef struct weft__inject {
     WEFT_ALIGNED weft__lock lock;
-    _Atomic uint32_t count; /* written under lock, read as a hint */
-    void *head, *tail;      /* weft__task or weft__fresh, linked through `link`; under lock */
+    _Atomic uint32_t count;  /* written under lock, read as a hint */
+    _Atomic uint64_t pushed; /* how many have come here in all; likewise */
+    void *head, *tail;       /* weft__task or weft__fresh, linked through `link`; under lock */
 } weft__inject;
 
 /* Tasks of one priority. */

@@ -141,6 +141,11 @@ WEFT_INLINE weft__slot *weft__spend(weft__slot *s) {
 /* Supplied by the task layer. Sets up a task on the stack from its record; consumes the record. */
 weft__task *weft__task_begin(weft__slot *s, weft__fresh *f, weft__stack *st);
 
+/* Supplied by the task layer: why the scope is cancelled; 0: it is not. */
+int weft__scope_cause(const weft__scope *s);
+/* Likewise: the task is the only child of its scope, or of none. */
+bool weft__fresh_alone(const weft__fresh *f);
+
 /* Supplied by timer.c: timers of users have become due in this wheel. */
 void weft__timers_due(weft__slot *s, weft__wheel *w);
 

@@ -24,6 +24,8 @@
  * turn. (256 threads that compute kept a sleeper waiting for 83 ms at p99.) Blocked ones cost a thread and no CPU, and are bounded by max_threads
  * only. The kernel is told to let run others before them (slices.c).
  *
+ * It also makes the marks by which tasks are found old (age.h).
+ *
  * How often. While some slot is held the sentry naps, first for 50 us, then for twice the last nap, up to 4 ms; up to a tenth of the slice
  * (1 ms) while all slots are held and one is stuck. It begins with 50 us again whenever it took something. After a second in which every slot
  * that was held had moved at each look, and its owner had used three quarters of the time of a CPU, naps are four times the last one, up to 8 ms: each
@@ -48,6 +50,7 @@
  * Rejected: a thread of its own (another one to wake, to put to sleep and to account for: the sentry is awake at the same moments);
  * a signal that interrupts the task (EINTR in code that was not written for it, and no place where a C library can be left);
  * telling blocked from computing by the thread's CPU clock (0.4 us against 4.6, but a thread that waits for a CPU looks blocked). */
+#include "sched/age.h"
 #include "sched/handoff.h"
 #include "sched/idle.h"
 #include "sched/lane.h"
@@ -83,6 +86,7 @@ static struct {
 
 void weft__watch_open(void) {
     weft__store(&last.uneasy, weft__os_now(), relaxed); /* nobody watches yet */
+    weft__age_open();
     weft__thread_slices_open();
 }
 
@@ -242,6 +246,7 @@ bool weft__watch(void) {
     }
     weft__store(&last.stuck, stuck, relaxed);
     weft__slices_strays(l.now);
+    weft__age_mark(l.clock);
     if (!stuck) return calm && !is_calm(l.now);
     int need = l.waiting > (due > 0) ? l.waiting : (due > 0); /* one slot runs the timers of all */
     if (need > WEFT_TAKE_MAX) need = WEFT_TAKE_MAX;

@@ -8,6 +8,7 @@ weft__scope weft__root;
 
 /* ---- is it cancelled? ---- */
 
+/* Itself, or through one around it. */
 int weft__scope_cause(const weft__scope *s) {
     for (; s; s = s->parent) {
         int cause = weft__load(&s->cause, acquire); /* pairs with the CAS in weft__scope_cancel */

@@ -112,8 +112,9 @@ static int open_slots(void) {
         s->lean = (uint16_t)(i + 1);
         s->random = 0x9e3779b9u * (uint32_t)(i + 1) | 1;
         s->budget = WEFT_BUDGET;
-        s->last_id = (uint64_t)(i + 1);                     /* ids of slot i are i + 1 modulo slots + 1; those from outside 0 */
-        weft__store(&s->now, weft__since(now, s), relaxed); /* nobody else is there yet */
+        /* ids of slot i are i + 1 modulo slots + 1; those from outside 0 */
+        weft__store(&s->last_id, (uint64_t)(i + 1), relaxed); /* no other thread is there yet */
+        weft__store(&s->now, weft__since(now, s), relaxed);   /* likewise */
         weft__wheel_init(&s->wheel, now);
     }
     place_slots();
@@ -209,7 +210,7 @@ static int start(const weft_config *cfg) {
     weft__bind_open(weft__rt.bound_threads_max);
     weft__clock_moved = clock_moved;
     if ((err = weft__worker_start(weft__idle_slot_take(NULL), false)) < 0) goto no_worker;
-    (void)weft__worker_start(NULL, false); /* the sentry; without it things only take longer */
+    if (weft__worker_start(NULL, false) < 0) weft__idle_mend(true); /* the sentry, or a note that there is none */
     return 0;
 no_worker:
     weft__clock_moved = NULL;

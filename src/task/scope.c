@@ -270,6 +270,11 @@ WEFT_INLINE weft__slot *run_inside(weft__worker **at, weft__task *me, weft__scop
     return slot;
 }
 
+/* The slot is late, and starts the oldest first: of several children none runs inside (age.h). */
+WEFT_INLINE bool waits_its_turn(weft__slot *slot, weft__scope *s) {
+    return unlikely(weft__load(&slot->late, relaxed)) && s->spawned - weft__load(&s->done, relaxed) > 1; /* hints, both */
+}
+
 WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
     weft__slot *slot;
     if (unlikely(!weft__enter_with(w, &slot))) {
@@ -277,7 +282,7 @@ WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
         w = weft__self(); /* H9 */
     }
     do {
-        weft__fresh *f = own_child(&w, slot, s, me);
+        weft__fresh *f = unlikely(waits_its_turn(slot, s)) ? NULL : own_child(&w, slot, s, me);
         if (unlikely(!f)) {
             park_for_children(s);
             w = weft__self(); /* H9 */

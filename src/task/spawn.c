@@ -33,18 +33,16 @@ typedef struct {
 
 /* Called with the deque full: did the current task fill it all by itself since the last time? */
 static WEFT_COLD bool made_a_storm(weft__slot *s, weft__task *me) {
-    uint64_t spawned = (s->last_id - s->burst_id) / weft__rt.id_step;
+    uint64_t last = weft__load(&s->last_id, relaxed), spawned = (last - s->burst_id) / weft__rt.id_step; /* the owner's */
     bool storm = s->burst_by == weft__work_task(me) && spawned < 2 * WEFT_DEQUE;
     s->burst_by = weft__work_task(me);
-    s->burst_id = s->last_id;
+    s->burst_id = last;
     return storm;
 }
 
 /* Lets some of the children run; returns the slot we are on then. */
 static weft__slot *step_back(weft__slot *s) {
     weft__worker *w = weft__self();
-    s->deque_top_seen = weft__load(&s->top, acquire); /* as in weft__deque_push */
-    if (weft__deque_count(s) < WEFT_DEQUE - 1) return s;
     weft__fresh *f = weft__deque_take(s);
     if (!f) return s;
     s->boost = WEFT_DEQUE / 2;
@@ -57,9 +55,11 @@ static weft__slot *step_back(weft__slot *s) {
 }
 
 static WEFT_COLD int push_full_and_leave(weft__slot *s, weft__fresh *f) {
+    s->deque_top_seen = weft__load(&s->top, acquire); /* as in weft__deque_push: mostly thieves have made room */
+    bool full = weft__deque_count(s) >= WEFT_DEQUE - 1;
     /* Not where tasks compute without end: one of the children might, and we would wait for it. */
     bool strays = weft__load(&weft__rt.strays, relaxed) > 0; /* a hint */
-    if (made_a_storm(s, weft__cur(weft__self())) && !strays)
+    if (full && made_a_storm(s, weft__cur(weft__self())) && !strays)
         s = weft__self()->own_thread ? weft__yield_now(s) : step_back(s); /* D3 in bind.c: they do not run on its thread */
     weft__deque_push(s, f);
     weft__work_made(s);
@@ -85,7 +85,9 @@ WEFT_INLINE int push_and_leave(weft__worker *w, weft__slot *s, weft__fresh *f, c
 }
 
 WEFT_INLINE uint64_t next_id(weft__slot *s) {
-    return s->last_id += weft__rt.id_step;
+    uint64_t id = weft__load(&s->last_id, relaxed) + weft__rt.id_step; /* the owner's */
+    weft__store(&s->last_id, id, relaxed);                             /* the monitor reads it (age.c) */
+    return id;
 }
 
 /* Small arguments are copied word by word, without a call. */
@@ -159,6 +161,10 @@ WEFT_INLINE int start_and_leave(weft__slot *s, weft__fresh *f) {
     weft__lane_spawn(s, f, f->extra->lane);
     weft__leave();
     return 0;
+}
+
+bool weft__fresh_alone(const weft__fresh *f) {
+    return f->home == &weft__root || (f->extra && f->extra->handle);
 }
 
 void weft__fresh_start(weft__fresh *f, weft__slot *s) {

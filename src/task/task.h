@@ -163,8 +163,6 @@ WEFT_INLINE weft__block *weft__me(void) {
 
 /* ---- cancel.c ---- */
 
-/* Why the scope is cancelled, itself or through one around it; 0: it is not. */
-int weft__scope_cause(const weft__scope *s);
 /* 0, or WEFT_ECANCELED: the block's scope is cancelled. Free when nothing was cancelled since it was last asked. */
 WEFT_COLD int weft__cancel_look(weft__block *b);
 WEFT_INLINE int weft__cancel_check(weft__block *b) {

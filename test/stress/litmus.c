@@ -336,7 +336,7 @@ static void deque_push(long round) {
     for (int i = 0; i < BATCH; i++) {
         weft__fresh *f = weft__cache_get(&records, &s->fresh);
         CHECK(f);
-        uint64_t id = ++s->last_id;
+        uint64_t id = atomic_fetch_add(&s->last_id, 1) + 1;
         weft__store(&newest, id, relaxed); /* before the record's, by the release of the push */
         weft__store(&f->id, id, relaxed);
         f->arg = (void *)(uintptr_t)id;

@@ -24,7 +24,10 @@ static void set_up(int n) {
 
 /* Where queues begin to count: their counters wrap. */
 static const uint32_t starts[] = {0, 1, UINT32_MAX - 100};
-static void start_at(weft__slot *s, uint32_t at) { s->head = s->tail = s->top = s->bottom = s->deque_top_seen = at; }
+static void start_at(weft__slot *s, uint32_t at) {
+    s->head = s->tail = s->top = s->bottom = at;
+    s->deque_top_seen = s->ring_old = at;
+}
 /* Body for one slot and for several, and for each start. */
 #define EACH_CASE(body)                                                                                                        \
     for (int n = 1; n <= 2; n++)                                                                                               \
@@ -72,22 +75,48 @@ static weft__task *expect_chain(weft__task *t, int from, int to) {
     return t;
 }
 
+/* In the ring those stay that came first; behind them, in the global queue, the others wait in their order. */
 static void ring_overflow(void) {
     push(A, 0, WEFT_RING + 1);
     CHECK_EQ(weft__rt.started.count, WEFT_RING / 2 + 1);
-    weft__task *last = expect_chain(weft__rt.started.head, 0, WEFT_RING / 2);
-    CHECK_EQ(index_of(last), WEFT_RING); /* the new one behind them */
-    CHECK_PTR(weft__rt.started.tail, last);
-    CHECK_PTR(last->link, NULL);
+    CHECK_PTR(expect_chain(weft__rt.started.head, WEFT_RING / 2, WEFT_RING + 1), NULL);
     push(A, WEFT_RING + 1, 3 * WEFT_RING / 2 + 2); /* full again, and one more */
     CHECK_EQ(weft__rt.started.count, WEFT_RING + 2);
-    CHECK_PTR(expect_chain(last->link, WEFT_RING / 2, WEFT_RING), &tasks[3 * WEFT_RING / 2 + 1]);
-    expect(A, WEFT_RING + 1, 3 * WEFT_RING / 2 + 1);
+    CHECK_PTR(expect_chain(weft__rt.started.head, WEFT_RING / 2, 3 * WEFT_RING / 2 + 2), NULL);
+    CHECK_PTR(weft__rt.started.tail, &tasks[3 * WEFT_RING / 2 + 1]);
+    expect(A, 0, WEFT_RING / 2);
     CHECK_EQ(index_of(weft__ring_pop(A)), -1);
     weft__rt.started = (weft__inject){0};
 }
 
-TEST(runq, a_full_ring_moves_its_older_half_and_the_new_one_to_the_global_queue) { EACH_CASE(ring_overflow); }
+TEST(runq, a_full_ring_moves_its_younger_half_and_the_new_one_to_the_global_queue) { EACH_CASE(ring_overflow); }
+
+/* A look at the global queue: what has come to the ring since the last one goes behind those that wait there. */
+static void ring_shed(void) {
+    push(A, 0, 50);
+    A->ring_old = A->tail; /* a look */
+    push(A, 50, 120);
+    expect(A, 0, 20);
+    A->told = A->tail;
+    A->look_head = A->head;
+    weft__ring_shed(A, NULL);
+    CHECK_EQ(weft__rt.started.count, 70);
+    CHECK_PTR(expect_chain(weft__rt.started.head, 50, 120), NULL);
+    CHECK_EQ(A->told, A->tail); /* those that were told and are still here */
+    CHECK_EQ(A->look_head, A->head);
+    weft__ring_shed(A, NULL); /* nothing is young any more */
+    CHECK_EQ(weft__rt.started.count, 70);
+    expect(A, 20, 50);
+    CHECK_EQ(index_of(weft__ring_pop(A)), -1);
+    push(A, 120, 130); /* the old ones are gone: all that is there is young */
+    weft__ring_shed(A, NULL);
+    CHECK_EQ(weft__rt.started.count, 80);
+    CHECK_PTR(expect_chain(weft__rt.started.head, 50, 130), NULL);
+    CHECK_EQ(index_of(weft__ring_pop(A)), -1);
+    weft__rt.started = (weft__inject){0};
+}
+
+TEST(runq, what_came_since_the_last_look_goes_behind_those_in_the_global_queue) { EACH_CASE(ring_shed); }
 
 static void steal_half(int n, int want) {
     push(A, 0, n);
@@ -289,6 +318,8 @@ static void own_ring(uint64_t *state) {
             if (t) took(t - race.tasks);
         }
         if (test_below(state, 10) == 0) drain_global();
+        if (test_below(state, 10) == 0) weft__ring_shed(A, NULL);
+        if (test_below(state, 20) == 0) A->ring_old = A->tail;
     }
     for (weft__task *t; (t = weft__ring_pop(A));) took(t - race.tasks);
     drain_global();
