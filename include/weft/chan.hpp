@@ -497,20 +497,37 @@ class send_case {
         return out_.data() != nullptr;
     }
     weft_case prepare() noexcept {
-        return weft_on_send(c_, out_.data());
+        return weft_on_send_open(c_, out_.data(), wants_the_end ? &open_ : nullptr);
     }
-    void settle(bool sent) noexcept {
-        out_.settle(sent);
+    void settle(bool done) noexcept {
+        out_.settle(done && (open_ || !wants_the_end));
     }
     void call() {
-        f_();
+        if constexpr (wants_the_end)
+            f_(open_);
+        else
+            f_();
     }
 
   private:
+    static constexpr bool wants_the_end = std::is_invocable_v<F &, bool> && !std::is_invocable_v<F &>;
     weft_chan *c_;
     F f_;
+    bool open_ = false;
     outgoing<T> out_;
 };
+
+template <class... Cases>
+int select_by(int (*selectv)(weft_case *, size_t, weft_deadline), deadline d, Cases &...cases) {
+    static_assert(sizeof...(cases) > 0, "a select without cases: weft::sleep");
+    if (!(cases.ready() && ...)) return WEFT_ENOMEM;
+    weft_case v[] = {cases.prepare()...};
+    int which = selectv(v, sizeof...(cases), d), at = 0;
+    (cases.settle(at++ == which), ...);
+    at = 0;
+    ((at++ == which ? cases.call() : void()), ...);
+    return which;
+}
 
 } // namespace detail
 
@@ -525,7 +542,9 @@ detail::recv_case<T, F> on_recv(const chan<T> &c, F f) {
     return {c.get(), std::move(f)};
 }
 
-/* Send v, and call f. If another case happens, or none, v is where it was before f of that case is called. */
+/* Send v, and call f. If another case happens, or none, v is where it was before f of that case is
+ * called. If f takes a bool, it is called with true; when the channel is closed with false, and v is
+ * where it was. If it takes none, select returns WEFT_ECLOSED then. */
 template <class T, class V, class F = detail::nothing>
 detail::send_case<T, F> on_send(const sender<T> &c, V &&v, F f = {}) {
     static_assert(std::is_same_v<std::remove_cv_t<std::remove_reference_t<V>>, T>, "the element is of the channel's type");
@@ -541,14 +560,12 @@ detail::send_case<T, F> on_send(const chan<T> &c, V &&v, F f = {}) {
  * and returns its index. As weft_selectv; WEFT_ENOMEM also if an element needs a place on the heap and gets none. */
 template <class... Cases>
 int select(deadline d, Cases &&...cases) {
-    static_assert(sizeof...(cases) > 0, "a select without cases: weft::sleep");
-    if (!(cases.ready() && ...)) return WEFT_ENOMEM;
-    weft_case v[] = {cases.prepare()...};
-    int which = weft_selectv(v, sizeof...(cases), d), at = 0;
-    (cases.settle(at++ == which), ...);
-    at = 0;
-    ((at++ == which ? cases.call() : void()), ...);
-    return which;
+    return detail::select_by(weft_selectv, d, cases...);
+}
+/* The same with weft_selectv_ordered: among several cases that can be done, the first. */
+template <class... Cases>
+int select_ordered(deadline d, Cases &&...cases) {
+    return detail::select_by(weft_selectv_ordered, d, cases...);
 }
 
 } // namespace weft

@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* One case; made by weft_on_recv, weft_on_send, weft_on_task, weft_on_fd and weft_on_conn. */
+/* One case; made by weft_on_recv, weft_on_send, weft_on_send_open, weft_on_task, weft_on_fd and
+ * weft_on_conn. */
 typedef struct weft_case {
     union { /* NULL, or no events: the case is disabled */
         weft_chan *chan;
@@ -48,6 +49,13 @@ static inline weft_case weft_on_send(weft_chan *c, const void *elem) {
     k.elem = (void *)(uintptr_t)elem;
     k.open = NULL;
     k.op = WEFT_CASE_SEND;
+    return k;
+}
+/* Send *elem. On a closed channel the case happens with *open = false, and nothing was sent; otherwise
+ * *open = true. `open` NULL: as weft_on_send. */
+static inline weft_case weft_on_send_open(weft_chan *c, const void *elem, bool *open) {
+    weft_case k = weft_on_send(c, elem);
+    k.open = open;
     return k;
 }
 /* The task has ended: *result (if not NULL) is what its function returned, and the handle is released, as weft_task_join does. A NULL task:
@@ -88,12 +96,19 @@ static inline weft_case weft_on_conn(weft_conn *c, int events) {
     return k;
 }
 
-/* Waits until one case can be done, does it and returns its index; among several that can, one is chosen at random.
+/* Waits until one case can be done, does it and returns its index; among several that can, one is
+ * chosen at random, also among several on one channel that were waited for. With WEFT_POLL, or a
+ * deadline that has passed, WEFT_EAGAIN or WEFT_ETIMEDOUT says of one moment that no channel and no
+ * task was ready. Descriptors are not part of that moment: the kernel is asked about them before it.
  * WEFT_EAGAIN (WEFT_POLL and none is ready; in a cancelled scope WEFT_ECANCELED), WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_ECLOSED, WEFT_ENOMEM (more than 16 cases, or as
  * weft_chan_send), WEFT_EDEADLOCK (the calling task is one of those waited for), WEFT_EINVAL (an unknown case or event, or more than 65,535 cases); with
  * descriptors also what weft_fd_wait gives (-EBADF: there is no such descriptor), and on a plain thread WEFT_ETERMINATED: the runtime ended
  * meanwhile. With every case disabled it waits for the deadline or cancellation. */
 WEFT_API int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline);
+/* The same, but among several cases that can be done at one moment it does the first in the order
+ * given; descriptors are asked before that moment. If it has to wait, it does the first that becomes
+ * ready. A case that is always ready keeps those behind it from ever being done. */
+WEFT_API int weft_selectv_ordered(weft_case *cases, size_t n, weft_deadline deadline);
 
 #ifdef __cplusplus
 }
@@ -103,9 +118,18 @@ inline int weft_select(weft_deadline deadline, C... c) {
     weft_case v[] = {c...};
     return weft_selectv(v, sizeof...(c), deadline);
 }
+/* The same with weft_selectv_ordered. */
+template <class... C>
+inline int weft_select_ordered(weft_deadline deadline, C... c) {
+    weft_case v[] = {c...};
+    return weft_selectv_ordered(v, sizeof...(c), deadline);
+}
 #else
 /* weft_select(deadline, weft_on_recv(a, &x, &ok), weft_on_send(b, &y)) */
 #define weft_select(deadline, ...)                                                                                             \
     weft_selectv((weft_case[]){__VA_ARGS__}, sizeof((weft_case[]){__VA_ARGS__}) / sizeof(weft_case), (deadline))
+/* The same with weft_selectv_ordered. */
+#define weft_select_ordered(deadline, ...)                                                                                     \
+    weft_selectv_ordered((weft_case[]){__VA_ARGS__}, sizeof((weft_case[]){__VA_ARGS__}) / sizeof(weft_case), (deadline))
 #endif
 #endif

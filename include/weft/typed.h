@@ -110,9 +110,9 @@ static inline weft_chan *weft__scalar(weft_chan *c) {
  *
  * name is a channel: c.chan is the channel of chan.h behind it (NULL: there is none), c.tx its sending and c.rx its receiving end.
  * name_new(capacity), name_ref, name_unref, name_send(c, &v, deadline), name_recv, name_try_send, name_try_recv, name_close, name_len,
- * name_cap; in a select name_on_send(c, &v) and name_on_recv(c, &v, &open). Each is what it is in chan.h and select.h, with the same results.
+ * name_cap; in a select name_on_send(c, &v), name_on_send_open(c, &v, &open) and name_on_recv(c, &v, &open). Each is what it is in chan.h and select.h, with the same results.
  *
- * name_tx is the sending end: name_tx_send, name_tx_try_send, name_tx_on_send, name_tx_close, name_tx_ref, name_tx_unref.
+ * name_tx is the sending end: name_tx_send, name_tx_try_send, name_tx_on_send, name_tx_on_send_open, name_tx_close, name_tx_ref, name_tx_unref.
  *
  * name_rx is the receiving end: name_rx_recv, name_rx_try_recv, name_rx_on_recv, name_rx_ref, name_rx_unref.
  *
@@ -173,6 +173,9 @@ static inline weft_chan *weft__scalar(weft_chan *c) {
     }                                                                                                                          \
     WEFT__TYPED weft_case prefix##_on_send(handle c, const type *elem) {                                                       \
         return weft_on_send(weft__scalar(c.chan), elem);                                                                       \
+    }                                                                                                                          \
+    WEFT__TYPED weft_case prefix##_on_send_open(handle c, const type *elem, bool *open) {                                      \
+        return weft_on_send_open(weft__scalar(c.chan), elem, open);                                                            \
     }                                                                                                                          \
     WEFT__TYPED int prefix##_close(handle c) {                                                                                 \
         return weft_chan_close(c.chan);                                                                                        \

@@ -5,6 +5,13 @@
  * finds something; nothing is sorted or queued for it. Only then it waits, as park/many.h has it: with all locks held, in order, it looks
  * again, queues up everywhere, and leaves its stack.
  *
+ * A select that must not wait (WEFT_POLL, a past deadline) makes that second look, too, if it has
+ * several cases: one look after the other can find nothing although at every moment one was ready.
+ * Cases that stand on one queue join it in a random order, since the first of them will be served.
+ *
+ * An ordered select begins with the look under all locks: looked at one after the other, a case may
+ * become ready behind the looker's back, before a later one does.
+ *
  * Two cases in a task, without a deadline, do not begin anew to wait: the look that found nothing at the lower address keeps that lock, says that
  * it is PARKING, and takes the other one (measured, rendezvous on two workers: 73 -> 60 ns).
  *
@@ -22,8 +29,10 @@ typedef struct {
     weft_case *cases;
     uint32_t n;
     weft__waiter *waiters;
-    uint16_t *turn; /* more cases than ON_STACK: those not looked at yet */
+    uint16_t *turn; /* more cases than ON_STACK: room for a random order */
     bool pair;      /* two cases, and none of them a task's; a constant where it is compiled in */
+    bool ordered;   /* the first case that can be done, not a random one */
+    bool crowded;   /* two cases stand on one queue, in a random order */
 } selection;
 
 /* ---- looking ---- */
@@ -56,14 +65,20 @@ WEFT_NOINLINE static int32_t look_few(weft_case *cases, uint32_t n, bool locked,
 
 static int32_t look_many(selection *s, bool locked, weft__slot *slot, weft__block **wake) {
     uint32_t *random = weft__select_random(slot);
-    for (uint32_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
+    weft__turn_all(s->turn, s->n);
     for (uint32_t n = s->n; n; n--) {
-        uint32_t at = weft__random_below(random, n), index = s->turn[at];
-        s->turn[at] = s->turn[n - 1];
+        uint32_t index = weft__turn_next(s->turn, n, random);
         int32_t r = weft__case_try(&s->cases[index], index, locked, true, slot, wake);
         if (r != NONE) return r;
     }
     return NONE;
+}
+
+/* The first of those that can be done; all locks are held. */
+WEFT_NOINLINE static int32_t look_in_order(selection *s, weft__slot *slot, weft__block **wake) {
+    int32_t r = NONE;
+    for (uint32_t i = 0; i < s->n && r == NONE; i++) r = weft__case_try(&s->cases[i], i, true, true, slot, wake);
+    return r;
 }
 
 /* ---- waiting ---- */
@@ -71,24 +86,39 @@ static int32_t look_many(selection *s, bool locked, weft__slot *slot, weft__bloc
 WEFT_INLINE bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
     *result = s->pair            ? look_two(s->cases, true, slot, wake)
+              : s->ordered       ? look_in_order(s, slot, wake)
               : s->n <= ON_STACK ? look_few(s->cases, s->n, true, slot, wake)
                                  : look_many(s, true, slot, wake);
     return *result != NONE;
 }
 
-WEFT_INLINE void queue_all(weft__many *m) {
+WEFT_INLINE void queue_one(selection *s, uint32_t i) {
+    weft_case *k = &s->cases[i];
+    weft__waiter *x = &s->waiters[i];
+    x->queue = NULL;
+    if (!k->chan) return;
+    x->block = s->many.block;
+    x->elem = k->elem;
+    x->index = i;
+    x->many = true;
+    weft__queue_add(weft__case_queue(k, !s->pair), x);
+}
+
+/* Of those on one queue the first is served. */
+static WEFT_COLD void queue_at_random(selection *s, weft__slot *slot) {
+    uint16_t few[ON_STACK], *turn = s->turn ? s->turn : few;
+    uint32_t *random = weft__select_random(slot);
+    weft__turn_all(turn, s->n);
+    for (uint32_t n = s->n; n; n--) queue_one(s, weft__turn_next(turn, n, random));
+}
+
+WEFT_INLINE void queue_all(weft__many *m, weft__slot *slot) {
     selection *s = weft__container(m, selection, many);
-    for (uint32_t i = 0; i < s->n; i++) {
-        weft_case *k = &s->cases[i];
-        weft__waiter *x = &s->waiters[i];
-        x->queue = NULL;
-        if (!k->chan) continue;
-        x->block = m->block;
-        x->elem = k->elem;
-        x->index = i;
-        x->many = true;
-        weft__queue_add(weft__case_queue(k, !s->pair), x);
+    if (unlikely(s->crowded)) {
+        queue_at_random(s, slot);
+        return;
     }
+    for (uint32_t i = 0; i < s->n; i++) queue_one(s, i);
 }
 
 /* The ones that did not win are still queued, or have been passed over. */
@@ -115,30 +145,35 @@ WEFT_INLINE int32_t wait_for_one(selection *s, weft__block *b, weft_deadline dea
         if (s->cases[i].chan) s->many.order[n++] = weft__case_lock(&s->cases[i], !s->pair);
     s->many.block = b;
     weft__many_sort(&s->many, n);
+    s->many.apart = s->ordered || (s->many.apart && n > 1); /* one case alone was looked at */
+    s->crowded = s->many.locks < n && !s->ordered;
     (void)weft__many_wait(&s->many, kind, deadline, &result, slot);
     return result;
 }
 
-WEFT_INLINE int32_t wait_on_stack(weft_case *cases, uint32_t n, bool pair, weft__block *b, weft_deadline deadline,
-                                  weft__slot **slot) {
-    weft__waiter waiters[ON_STACK];
-    weft__lock *order[ON_STACK];
-    selection s = {.many = {.order = order}, .cases = cases, .n = n, .waiters = waiters, .pair = pair};
+/* `apart`: as in weft__many. */
+static WEFT_NOINLINE int32_t wait_two(weft_case *cases, weft__block *b, bool apart, weft_deadline deadline, weft__slot **slot) {
+    weft__waiter waiters[2];
+    weft__lock *order[2];
+    selection s = {
+        .many = {.order = order, .apart = apart}, .cases = cases, .n = 2, .waiters = waiters, .pair = true, .ordered = false};
     return wait_for_one(&s, b, deadline, slot);
 }
-static WEFT_NOINLINE int32_t wait_two(weft_case *cases, weft__block *b, weft_deadline deadline, weft__slot **slot) {
-    return wait_on_stack(cases, 2, true, b, deadline, slot);
-}
-static WEFT_NOINLINE int32_t wait_few(weft_case *cases, uint32_t n, weft__block *b, weft_deadline deadline, weft__slot **slot) {
-    return wait_on_stack(cases, n, false, b, deadline, slot);
+static WEFT_NOINLINE int32_t wait_few(selection *s, weft__block *b, weft_deadline deadline, weft__slot **slot) {
+    weft__waiter waiters[ON_STACK];
+    weft__lock *order[ON_STACK];
+    selection few = {
+        .many = {.order = order, .apart = true}, .cases = s->cases, .n = s->n, .waiters = waiters, .ordered = s->ordered};
+    return wait_for_one(&few, b, deadline, slot);
 }
 
 /* ---- the select ---- */
 
-int weft__select_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index) {
+int weft__select_aided(weft_case *cases, size_t n, bool ordered, weft_deadline deadline, uint32_t index) {
     weft_case *k = &cases[index];
     int r = k->op == WEFT_CASE_SEND ? weft__chan_send_aided(k->chan, k->elem) : weft__chan_recv_aided(k->chan, k->elem);
-    if (r == WEFT_EAGAIN || r == WEFT_ECANCELED) return weft_selectv(cases, n, deadline); /* others may be ready */
+    if (r == WEFT_EAGAIN || r == WEFT_ECANCELED) /* others may be ready */
+        return ordered ? weft_selectv_ordered(cases, n, deadline) : weft_selectv(cases, n, deadline);
     if (k->open && (r == 0 || r == WEFT_ECLOSED)) {
         *k->open = r == 0;
         r = 0;
@@ -156,7 +191,7 @@ static int check(const weft_case *cases, size_t n, const weft__block *b) {
     return 0;
 }
 
-/* Any number of cases. */
+/* Any number of cases. An ordered one looks at all of them together at once, as if it were to wait. */
 static int32_t select_any(selection *s, weft_deadline deadline) {
     weft__slot *slot = weft__enter();
     if (slot) slot = weft__spend(slot);
@@ -164,22 +199,21 @@ static int32_t select_any(selection *s, weft_deadline deadline) {
     int32_t result = check(s->cases, s->n, b);
     if (!result) result = weft__cancel_first(b, deadline);
     if (!result) {
-        result = s->turn ? look_many(s, false, slot, &wake) : look_few(s->cases, s->n, false, slot, &wake);
+        result = s->ordered ? NONE : s->turn ? look_many(s, false, slot, &wake) : look_few(s->cases, s->n, false, slot, &wake);
         if (wake) weft__resume(wake, slot);
-        if (result == NONE)
-            result = s->turn ? wait_for_one(s, b, deadline, &slot) : wait_few(s->cases, s->n, b, deadline, &slot);
+        if (result == NONE) result = s->turn ? wait_for_one(s, b, deadline, &slot) : wait_few(s, b, deadline, &slot);
     }
     if (slot) weft__leave();
     return result;
 }
 
-static WEFT_NOINLINE int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
-    selection s = {.cases = cases, .n = (uint32_t)n};
-    return weft__select_outcome(cases, n, deadline, select_any(&s, deadline), true);
+static WEFT_NOINLINE int select_few(weft_case *cases, size_t n, bool ordered, weft_deadline deadline) {
+    selection s = {.cases = cases, .n = (uint32_t)n, .ordered = ordered};
+    return weft__select_outcome(cases, n, ordered, deadline, select_any(&s, deadline), true);
 }
 
-static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
-    selection s = {.cases = cases, .n = (uint32_t)n};
+static WEFT_COLD int select_many(weft_case *cases, size_t n, bool ordered, weft_deadline deadline) {
+    selection s = {.many = {.apart = true}, .cases = cases, .n = (uint32_t)n, .ordered = ordered};
     if (n > WEFT_SELECT_MAX) return WEFT_EINVAL;
     char *memory = weft__calloc(n, sizeof *s.waiters + sizeof *s.many.order + sizeof *s.turn);
     if (!memory) return WEFT_ENOMEM;
@@ -188,7 +222,11 @@ static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadl
     s.turn = (uint16_t *)(void *)(s.many.order + n);
     int32_t result = select_any(&s, deadline);
     weft__free(memory);
-    return weft__select_outcome(cases, n, deadline, result, true);
+    return weft__select_outcome(cases, n, ordered, deadline, result, true);
+}
+
+int weft_selectv_ordered(weft_case *cases, size_t n, weft_deadline deadline) {
+    return n > ON_STACK ? select_many(cases, n, true, deadline) : select_few(cases, n, true, deadline);
 }
 
 /* Two sends or receives: WEFT_CASE_RECV and WEFT_CASE_SEND are 1 and 2. */
@@ -203,7 +241,7 @@ static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t at, bool last, we
     weft__lock_leave(&cases[at].chan->lock);
     if (result == NONE && !last) result = weft__case_try(&cases[at ^ 1], at ^ 1, false, false, slot, &wake);
     if (result == NONE) {
-        result = wait_two(cases, &weft__cur(weft__self())->b, deadline, &slot);
+        result = wait_two(cases, &weft__cur(weft__self())->b, true, deadline, &slot);
     } else if (wake) {
         if (likely(weft__load(&wake->kind, relaxed) == WEFT_BLOCK_TASK))
             weft__ready(slot, weft__container(wake, weft__task, b));
@@ -212,7 +250,7 @@ static WEFT_NOINLINE int select_two(weft_case *cases, uint32_t at, bool last, we
     }
     (void)weft__spend(slot);
     weft__leave();
-    return weft__select_outcome(cases, 2, deadline, result, false);
+    return weft__select_outcome(cases, 2, false, deadline, result, false);
 }
 
 /* Nothing can be done, and both locks are held, taken in order, the second one after weft__many_begin. As weft__many_park and its loop. */
@@ -220,12 +258,12 @@ static WEFT_NOINLINE int32_t wait_held(weft_case *cases, uint32_t lower, weft__b
     weft__waiter waiters[2];
     weft__lock *order[2] = {&cases[lower].chan->lock, &cases[lower ^ 1].chan->lock};
     selection s = {.many = {.block = b, .order = order, .locks = 2}, .cases = cases, .n = 2, .waiters = waiters, .pair = true};
-    queue_all(&s.many);
+    queue_all(&s.many, *slot);
     *slot = weft__wait_many(b, *slot, WEFT_FOREVER, WEFT_WAIT_SELECT, weft__many_post, &s.many);
     int32_t result = b->result;
     withdraw_all(&s.many, result, *slot);
     weft__many_end(b);
-    return likely(result != WEFT_AWAIT_AGAIN) ? result : wait_two(cases, b, WEFT_FOREVER, slot);
+    return likely(result != WEFT_AWAIT_AGAIN) ? result : wait_two(cases, b, false, WEFT_FOREVER, slot);
 }
 
 /* Nothing can be done at the channel of the lower address. Both locks are held, that of the other taken after weft__many_begin; so if there is
@@ -244,11 +282,11 @@ static WEFT_NOINLINE int select_held(weft_case *cases, uint32_t lower, weft_dead
         weft__lock_leave(&cases[lower].chan->lock);
         weft__many_end(b);
         if (wake) weft__resume(wake, slot);
-        if (result == NONE) result = wait_two(cases, b, deadline, &slot);
+        if (result == NONE) result = wait_two(cases, b, false, deadline, &slot); /* they were looked at together */
     }
     (void)weft__spend(slot);
     weft__leave();
-    return weft__select_outcome(cases, 2, deadline, result, false);
+    return weft__select_outcome(cases, 2, false, deadline, result, false);
 }
 
 /* The same after the other was looked at first, and is not locked. */
@@ -293,14 +331,14 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
     weft__worker *w;
     weft__slot *slot;
     if (unlikely(!two_known(cases, n) || !weft__enter_fast(&w, &slot)))
-        return n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
+        return n > ON_STACK ? select_many(cases, n, false, deadline) : select_few(cases, n, false, deadline);
     weft__block *b = &weft__cur(w)->b;
     if (unlikely(weft__load(&b->epoch, relaxed) != weft__load(&weft__rt.epoch, relaxed))) /* as in weft__cancel_check */
-        return select_few(cases, n, deadline);
+        return select_few(cases, n, false, deadline);
     uint32_t at = weft__random(&slot->random) >> 31;
     weft_case *k = &cases[at];
     weft_chan *c = k->chan;
-    if (unlikely(!c) || unlikely(!take_once(c, slot))) return select_few(cases, n, deadline);
+    if (unlikely(!c) || unlikely(!take_once(c, slot))) return select_few(cases, n, false, deadline);
     if (!plain_element(c, k)) {
         if (!plain_nothing(c, k)) return select_two(cases, at, false, deadline, slot);
         weft_chan *other = cases[at ^ 1].chan, *lower = above(other, c) ? c : NULL;
@@ -311,9 +349,9 @@ int weft_selectv(weft_case *cases, size_t n, weft_deadline deadline) {
         at ^= 1;
         k = &cases[at];
         c = other;
-        if (unlikely(!c)) return select_few(cases, n, deadline);
+        if (unlikely(!c)) return select_few(cases, n, false, deadline);
         if (unlikely(!take_once(c, slot)))
-            return lower ? select_upward(cases, at ^ 1, deadline, slot) : select_few(cases, n, deadline);
+            return lower ? select_upward(cases, at ^ 1, deadline, slot) : select_few(cases, n, false, deadline);
         if (!plain_element(c, k)) {
             if (lower) return select_held(cases, at ^ 1, deadline, slot);
             if (plain_nothing(c, k) && above(cases[at ^ 1].chan, c)) return select_downward(cases, at, deadline, slot);

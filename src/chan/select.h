@@ -14,9 +14,9 @@ enum { WEFT_SELECT_MAX = 0xffff };           /* cases: index and closed flag sha
 #define WEFT_SELECT_WITH_FDS (INT32_MIN + 2) /* of a look: some cases are descriptors, and nothing was done */
 
 /* The select whose cases may be descriptors (select_fd.c). */
-WEFT_COLD int weft__select_fds(weft_case *cases, size_t n, weft_deadline deadline);
+WEFT_COLD int weft__select_fds(weft_case *cases, size_t n, bool ordered, weft_deadline deadline);
 /* A case that can be done, but not under the lock alone; another may have been faster. */
-WEFT_COLD int weft__select_aided(weft_case *cases, size_t n, weft_deadline deadline, uint32_t index);
+WEFT_COLD int weft__select_aided(weft_case *cases, size_t n, bool ordered, weft_deadline deadline, uint32_t index);
 
 /* A descriptor's, by its number or as a connection. */
 WEFT_INLINE bool weft__case_is_fd(const weft_case *k) {
@@ -62,15 +62,26 @@ WEFT_INLINE uint32_t weft__random_below(uint32_t *random, uint32_t n) {
 }
 /* Where the caller's random numbers come from. */
 uint32_t *weft__select_random(weft__slot *s);
+/* A random order of n cases: `turn` has those whose turn has not come. weft__turn_next takes one of the first n of them. */
+WEFT_INLINE void weft__turn_all(uint16_t *turn, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) turn[i] = (uint16_t)i;
+}
+WEFT_INLINE uint32_t weft__turn_next(uint16_t *turn, uint32_t n, uint32_t *random) {
+    uint32_t at = weft__random_below(random, n), i = turn[at];
+    turn[at] = turn[n - 1];
+    return i;
+}
 
 /* What a case that happened means for the caller. */
-WEFT_INLINE int weft__select_outcome(weft_case *cases, size_t n, weft_deadline deadline, int32_t result, bool tasks) {
-    if (unlikely(result < 0)) return tasks && result == WEFT_SELECT_WITH_FDS ? weft__select_fds(cases, n, deadline) : result;
+WEFT_INLINE int weft__select_outcome(weft_case *cases, size_t n, bool ordered, weft_deadline deadline, int32_t result,
+                                     bool tasks) {
+    if (unlikely(result < 0))
+        return tasks && result == WEFT_SELECT_WITH_FDS ? weft__select_fds(cases, n, ordered, deadline) : result;
     uint32_t index = weft__select_index(result);
     weft_case *k = &cases[index];
     if (unlikely(result & (WEFT_SELECT_CLOSED | WEFT_SELECT_AIDED))) {
-        if (result & WEFT_SELECT_AIDED) return weft__select_aided(cases, n, deadline, index);
-        if (k->op == WEFT_CASE_SEND || !k->open) return WEFT_ECLOSED;
+        if (result & WEFT_SELECT_AIDED) return weft__select_aided(cases, n, ordered, deadline, index);
+        if (!k->open) return WEFT_ECLOSED;
         *k->open = false;
     } else if (tasks && k->op == WEFT_CASE_TASK) {
         int r = weft__handle_take(k->task);

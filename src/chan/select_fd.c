@@ -14,6 +14,10 @@
  * that (SURE in desc.h), and counts an edge when it begins. The connection itself is read at the
  * beginning only, for it may go while the select waits.
  *
+ * An ordered select asks the kernel, and then looks at all cases with all locks. Where the select does
+ * not wait (WEFT_POLL, a past deadline) that look is the last one: it is for channels and tasks, and
+ * edges that have come since the question do not count.
+ *
  * Whoever claims the wait and goes on without its having been served (an edge) may have kept a channel's partner from claiming it; the look that follows finds that
  * partner's element, as after WEFT_AWAIT_AGAIN. A close ends the wait with WEFT_ECLOSED, for the number may mean another descriptor by now.
  *
@@ -37,10 +41,12 @@ typedef struct {
     weft__many many;
     weft_case *cases;
     uint32_t n, random;
-    weft__waiter *waiters; /* these three: by case */
+    bool ordered;          /* the first case that can be done, not a random one */
+    bool once;             /* WEFT_POLL or a past deadline: it does not wait */
+    weft__waiter *waiters; /* these two: by case */
     weft__fd_case *fds;
     struct pollfd *polls; /* one more than there are cases */
-    uint16_t *turn;       /* cases not looked at yet */
+    uint16_t *turn;       /* room for a random order */
 } selection;
 
 static weft__desc *desc_of(selection *s, uint32_t i) {
@@ -69,27 +75,25 @@ static int32_t try_channel(weft_case *k, uint32_t i) {
     return r;
 }
 
-/* With all locks: only whether there is something new. */
-static int32_t try_news(weft__fd_case *w) {
-    int news = weft__fd_news(&w->f, w->seen, w->told);
+/* With all locks: what the kernel said, and whether there is something new. Who does not wait has no use for news. */
+static int32_t try_fd(selection *s, uint32_t i) {
+    weft__fd_case *w = &s->fds[i];
+    if (!s->cases[i].chan) return NONE;
+    if (s->ordered && w->ready) return (int32_t)i;
+    int news = s->once ? 0 : weft__fd_news(&w->f, w->seen, w->told);
     return news == 0 ? NONE : news < 0 ? news : LOOK_AGAIN;
 }
 
-/* A case chosen at random of the first n that are left. */
+/* The case whose turn it is, when n are left: a random one, or the next. */
 static uint32_t next_turn(selection *s, uint32_t n) {
-    uint32_t at = weft__random_below(&s->random, n), i = s->turn[at];
-    s->turn[at] = s->turn[n - 1];
-    return i;
-}
-static void all_turns(selection *s) {
-    for (uint32_t i = 0; i < s->n; i++) s->turn[i] = (uint16_t)i;
+    return s->ordered ? s->n - n : weft__turn_next(s->turn, n, &s->random);
 }
 
-/* The first case that can be done is done: its index, NONE, or an error. */
-static int32_t look(selection *s, bool once) {
+/* Asks the kernel, and does the first case that can be done: its index, NONE, or an error. */
+static int32_t look(selection *s) {
     bool asked = false;
     int32_t r = NONE;
-    all_turns(s);
+    weft__turn_all(s->turn, s->n);
     for (uint32_t n = s->n; n && r == NONE; n--) {
         uint32_t i = next_turn(s, n);
         if (!s->cases[i].chan) continue;
@@ -97,7 +101,7 @@ static int32_t look(selection *s, bool once) {
             r = try_channel(&s->cases[i], i);
             continue;
         }
-        int err = asked ? 0 : weft__fd_cases_ask(s->fds, s->n, once);
+        int err = asked ? 0 : weft__fd_cases_ask(s->fds, s->n, s->once);
         asked = true;
         r = err ? err : s->fds[i].ready ? (int32_t)i : NONE;
     }
@@ -109,19 +113,21 @@ static int32_t look(selection *s, bool once) {
 static bool look_locked(weft__many *m, weft__slot *slot, int *result, weft__block **wake) {
     selection *s = weft__container(m, selection, many);
     *result = NONE;
-    all_turns(s);
+    weft__turn_all(s->turn, s->n);
     for (uint32_t n = s->n; n && *result == NONE; n--) {
         uint32_t i = next_turn(s, n);
-        *result = !weft__case_is_fd(&s->cases[i]) ? weft__case_try(&s->cases[i], i, true, true, slot, wake)
-                  : s->cases[i].chan              ? try_news(&s->fds[i])
-                                                  : NONE;
+        *result = weft__case_is_fd(&s->cases[i]) ? try_fd(s, i) : weft__case_try(&s->cases[i], i, true, true, slot, wake);
     }
     return *result != NONE;
 }
 
-static void queue_all(weft__many *m) {
+/* In the order of turns: of those on one queue the first is served. */
+static void queue_all(weft__many *m, weft__slot *slot) {
     selection *s = weft__container(m, selection, many);
-    for (uint32_t i = 0; i < s->n; i++) {
+    (void)slot;
+    weft__turn_all(s->turn, s->n);
+    for (uint32_t n = s->n; n; n--) {
+        uint32_t i = next_turn(s, n);
         weft_case *k = &s->cases[i];
         weft__desc *d = desc_of(s, i);
         s->waiters[i] = (weft__waiter){.block = m->block, .elem = d ? NULL : k->elem, .index = i, .many = true};
@@ -145,15 +151,20 @@ static const weft__many_kind kind = {WEFT_WAIT_SELECT, look_locked, queue_all, w
 /* One wait. What can be done was done: the result of a look; LOOK_AGAIN; an error. */
 static int32_t wait_once(selection *s, weft_deadline deadline) {
     weft__slot *slot = weft__enter();
-    uint32_t n = 0;
+    uint32_t n = 0, others = 0;
     int result;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (!absent(s, i)) s->many.order[n++] = lock_of(s, i);
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (absent(s, i)) continue;
+        s->many.order[n++] = lock_of(s, i);
+        others += !weft__case_is_fd(&s->cases[i]);
+    }
     s->many.block = weft__me();
+    s->many.apart = s->ordered || others > 1;
     weft__many_sort(&s->many, n);
-    (void)weft__many_wait(&s->many, kind, deadline, &result, &slot);
+    bool parked = weft__many_wait(&s->many, kind, deadline, &result, &slot);
     if (slot) weft__leave();
-    return result >= 0 && weft__case_is_fd(&s->cases[weft__select_index(result)]) ? LOOK_AGAIN : result;
+    bool edge = parked && result >= 0 && weft__case_is_fd(&s->cases[weft__select_index(result)]);
+    return edge ? LOOK_AGAIN : result;
 }
 
 /* No edges are told of some: the thread polls all such descriptors. */
@@ -167,6 +178,14 @@ static WEFT_COLD int32_t wait_outside(selection *s, weft_deadline deadline) {
     int32_t r = wait_once(s, deadline);
     weft__thread_poll_end(t);
     return r == WEFT_ETERMINATED ? LOOK_AGAIN : r; /* of a runtime that came and went meanwhile */
+}
+
+/* The look of an ordered select: asks the kernel, then looks at all cases with all locks. Returns as
+ * look. */
+static int32_t look_together(selection *s) {
+    int err = weft__fd_cases_ask(s->fds, s->n, s->once);
+    int32_t r = err ? err : wait_once(s, WEFT_POLL); /* which does not wait */
+    return r == WEFT_EAGAIN || r == WEFT_ECANCELED || r == LOOK_AGAIN ? NONE : r;
 }
 
 /* ---- the select ---- */
@@ -211,9 +230,10 @@ static int32_t select_one(selection *s, weft_deadline deadline) {
     if (!err) err = open_all(s);
     if (err) return err;
     for (;;) {
-        int32_t r = look(s, weft__once(deadline));
+        s->once = weft__once(deadline);
+        int32_t r = s->ordered ? look_together(s) : look(s);
         if (r != NONE) return r;
-        r = weft__once(deadline) ? 0 : weft__fd_cases_check(s->fds, s->n);
+        r = s->once ? 0 : weft__fd_cases_check(s->fds, s->n);
         if (r > 0) continue;
         if (r < 0) return r;
         r = all_told(s) ? wait_once(s, deadline) : wait_outside(s, deadline); /* the look may have found the runtime gone */
@@ -221,7 +241,7 @@ static int32_t select_one(selection *s, weft_deadline deadline) {
     }
 }
 
-static int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
+static int select_few(weft_case *cases, size_t n, bool ordered, weft_deadline deadline) {
     weft__waiter waiters[ON_STACK];
     weft__lock *order[ON_STACK];
     weft__fd_case fds[ON_STACK];
@@ -230,6 +250,7 @@ static int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
     selection s = {.many = {.order = order},
                    .cases = cases,
                    .n = (uint32_t)n,
+                   .ordered = ordered,
                    .waiters = waiters,
                    .fds = fds,
                    .polls = polls,
@@ -237,8 +258,8 @@ static int select_few(weft_case *cases, size_t n, weft_deadline deadline) {
     return select_one(&s, deadline);
 }
 
-static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadline) {
-    selection s = {.cases = cases, .n = (uint32_t)n};
+static WEFT_COLD int select_many(weft_case *cases, size_t n, bool ordered, weft_deadline deadline) {
+    selection s = {.cases = cases, .n = (uint32_t)n, .ordered = ordered};
     char *memory =
         weft__calloc(n + 1, sizeof *s.waiters + sizeof *s.fds + sizeof *s.many.order + sizeof *s.polls + sizeof *s.turn);
     if (!memory) return WEFT_ENOMEM;
@@ -252,9 +273,9 @@ static WEFT_COLD int select_many(weft_case *cases, size_t n, weft_deadline deadl
     return r;
 }
 
-int weft__select_fds(weft_case *cases, size_t n, weft_deadline deadline) {
-    int32_t r = n > ON_STACK ? select_many(cases, n, deadline) : select_few(cases, n, deadline);
+int weft__select_fds(weft_case *cases, size_t n, bool ordered, weft_deadline deadline) {
+    int32_t r = n > ON_STACK ? select_many(cases, n, ordered, deadline) : select_few(cases, n, ordered, deadline);
     if (r < 0) return r;
     uint32_t i = weft__select_index(r);
-    return weft__case_is_fd(&cases[i]) ? (int)i : weft__select_outcome(cases, n, deadline, r, true);
+    return weft__case_is_fd(&cases[i]) ? (int)i : weft__select_outcome(cases, n, ordered, deadline, r, true);
 }

@@ -18,6 +18,7 @@ typedef struct weft__many {
     weft__block *block;
     weft__lock **order; /* the objects' locks by address, each once; type-stable: P4 */
     size_t locks;
+    bool apart; /* the objects have not been looked at together yet: who must not wait does, too */
 } weft__many;
 
 typedef struct weft__many_kind {
@@ -25,7 +26,7 @@ typedef struct weft__many_kind {
     /* With all locks held. Looks whether one is ready: true, *result is what to return, *wake is to be resumed (or NULL). */
     bool (*look)(weft__many *m, weft__slot *s, int *result, weft__block **wake);
     /* Likewise: a waiter, marked `many`, on each object's queue. */
-    void (*queue)(weft__many *m);
+    void (*queue)(weft__many *m, weft__slot *s);
     /* Without locks: takes off, under its object's lock, every waiter that is still on a queue. `result` is the winner's; the waiter
      * that it took off needs no look, nor the lock: see weft__many_post. */
     void (*withdraw)(weft__many *m, int32_t result, weft__slot *s);
@@ -59,9 +60,9 @@ WEFT_INLINE void weft__many_unlock(weft__lock **order, size_t n) {
  * is there until the last lock is left, and not touched after that. */
 void weft__many_post(weft__slot *s, void *many);
 
-/* One attempt. False: it did not park. */
-WEFT_INLINE bool weft__many_park(weft__many *m, weft__many_kind kind, weft__wait *wait, weft_deadline deadline, int *result,
-                                 weft__slot **s) {
+/* One attempt. False: it did not park. `refused`: it must not, and this is why; or 0. */
+WEFT_INLINE bool weft__many_park(weft__many *m, weft__many_kind kind, weft__wait *wait, weft_deadline deadline, int refused,
+                                 int *result, weft__slot **s) {
     weft__block *b = m->block, *wake = NULL;
     weft__many_begin(b);
     weft__many_lock(m, *s);
@@ -69,13 +70,14 @@ WEFT_INLINE bool weft__many_park(weft__many *m, weft__many_kind kind, weft__wait
         atomic_thread_fence(memory_order_seq_cst); /* P3, with no object at all */
     else
         weft__lock_fence(m->order[m->locks - 1]); /* P3: behind the last one */
-    if (kind.look(m, *s, result, &wake) || (*result = wait->armed ? weft__wait_check(wait) : weft__cancel_check(b)) != 0) {
+    if (kind.look(m, *s, result, &wake) || (*result = refused) != 0 ||
+        (*result = wait->armed ? weft__wait_check(wait) : weft__cancel_check(b)) != 0) {
         weft__many_unlock(m->order, m->locks);
         weft__many_end(b);
         if (wake) weft__resume(wake, *s);
         return false;
     }
-    kind.queue(m);
+    kind.queue(m, *s);
     *s = weft__wait_many(b, *s, deadline, kind.reason, weft__many_post, m);
     *result = b->result;
     kind.withdraw(m, *result, *s);
@@ -83,15 +85,17 @@ WEFT_INLINE bool weft__many_park(weft__many *m, weft__many_kind kind, weft__wait
     return true;
 }
 
-/* Waits; to be called after a look has found nothing. *result is what `look` gave, or what the winner wrote into the block (an error: a
+/* Waits; to be called after a look has found nothing, or with `apart` instead of one. With WEFT_POLL
+ * or a past deadline, and `apart`, it looks at all objects at one moment, and does not wait. *result is what `look` gave, or what the winner wrote into the block (an error: a
  * deadline or a cancellation, or nothing was waited for). True: the winner's. *s is the slot we are on then. */
 WEFT_INLINE bool weft__many_wait(weft__many *m, weft__many_kind kind, weft_deadline deadline, int *result, weft__slot **s) {
     weft__wait wait;
     bool parked, plain = deadline.ns == 0 && m->block->linked != WEFT_LINK_NONE; /* then there is nothing to prepare */
     wait.armed = false;
-    if (!plain && (*result = weft__wait_prepare(&wait, m->block, deadline, *s)) != 0) return false;
+    int refused = *result = plain ? 0 : weft__wait_prepare(&wait, m->block, deadline, *s);
+    if (refused && !m->apart) return false;
     do {
-        parked = weft__many_park(m, kind, &wait, deadline, result, s);
+        parked = weft__many_park(m, kind, &wait, deadline, refused, result, s);
     } while (parked && unlikely(*result == WEFT_AWAIT_AGAIN));
     if (wait.armed) weft__wait_finish(&wait);
     return parked;

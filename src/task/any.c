@@ -22,8 +22,9 @@ static bool look(weft__many *m, weft__slot *s, int *result, weft__block **wake) 
     return false;
 }
 
-static void queue(weft__many *m) {
+static void queue(weft__many *m, weft__slot *s) {
     choice *c = weft__container(m, choice, many);
+    (void)s;
     for (size_t i = 0; i < c->n; i++) {
         c->waiters[i] = (weft__waiter){.block = m->block, .index = (uint32_t)i, .many = true};
         if (c->tasks[i]) weft__queue_add(&c->tasks[i]->joiners, &c->waiters[i]);

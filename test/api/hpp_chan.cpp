@@ -127,6 +127,18 @@ void selects() {
     CHECK_EQ(got, 4);
     CHECK_EQ(weft::select(weft::forever, weft::on_send(a, std::move(y))), WEFT_ECLOSED);
     CHECK_EQ(y.get(), 6);
+    CHECK_EQ(weft::select(weft::forever, weft::on_send(a, std::move(y), [&](bool open) { got = open ? 1 : y.get() * 10; })), 0);
+    CHECK_EQ(got, 60); /* not sent, and back where it was */
+    CHECK_EQ(weft::select(weft::forever, weft::on_send(b, std::move(y), [&](bool open) { got = open; })), 0);
+    CHECK_EQ(got, 1);
+    for (int i = 0; i < 20; i++) { /* b has one element: both can be done */
+        CHECK_EQ(weft::select_ordered(weft::forever, weft::on_recv(a, [](std::optional<T>) {}), weft::on_recv(b, [](T) {})), 0);
+        CHECK_EQ(weft::select_ordered(weft::poll, weft::on_recv(weft::chan<T>(nullptr), [](T) {}), weft::on_recv(b, [&](T v) { got = v.get(); }),
+                                      weft::on_recv(a, [](std::optional<T>) {})),
+                 1);
+        CHECK_EQ(got, 6);
+        CHECK_EQ(b.send(T(6)), 0);
+    }
 }
 
 /* An element that is received in a loop which is left by an exception, and one that is sent meanwhile. */

@@ -80,6 +80,10 @@ static int selects(void *arg) {
     CHECK_EQ(weft_select(WEFT_FOREVER, ints_on_recv(b, &y, &open)), 0);
     CHECK(!open);
     CHECK_EQ(weft_select(WEFT_FOREVER, ints_on_send(b, &x)), WEFT_ECLOSED);
+    CHECK_EQ(weft_select(WEFT_FOREVER, ints_tx_on_send_open(a.tx, &x, &open)), 0);
+    CHECK(open);
+    CHECK_EQ(weft_select(WEFT_FOREVER, ints_on_send_open(a, &x, &open), ints_on_send_open(b, &x, &open)), 1);
+    CHECK(!open);
     ints_unref(a);
     ints_unref(b);
     ints_unref(none);

@@ -175,12 +175,12 @@ static int op_chan_latest(void) {
     return 0;
 }
 
-static int select_among(int n, weft_deadline deadline) {
+static int select_among(int n, bool ordered, weft_deadline deadline) {
     weft_case k[64];
     int v = 3;
     for (int i = 0; i < n; i++) k[i] = weft_on_recv(silent, &v, NULL);
     if (!deadline.ns) k[n / 2] = weft_on_send(ready, &v);
-    int rc = weft_selectv(k, (size_t)n, deadline);
+    int rc = ordered ? weft_selectv_ordered(k, (size_t)n, deadline) : weft_selectv(k, (size_t)n, deadline);
     disarm();
     CHECK_EQ(weft_chan_len(ready), rc == n / 2 ? 1 : 0); /* done, or not done */
     if (rc == n / 2) CHECK_EQ(weft_chan_recv(ready, &v, WEFT_FOREVER), 0);
@@ -188,13 +188,17 @@ static int select_among(int n, weft_deadline deadline) {
     return rc >= 0 || rc == WEFT_ETIMEDOUT ? 0 : rc;
 }
 
-static int op_select_32(void) { return select_among(32, WEFT_FOREVER); }
+static int op_select_32(void) { return select_among(32, false, WEFT_FOREVER); }
 
-static int op_select_64_parked(void) { return select_among(64, weft_after(50 * WEFT_US)); }
+static int op_select_32_ordered(void) { return select_among(32, true, WEFT_FOREVER); }
 
-static int op_select_16_parked(void) { return select_among(16, weft_after(50 * WEFT_US)); }
+static int op_select_few_ordered(void) { return select_among(4, true, WEFT_FOREVER); }
 
-static int op_select_few(void) { return select_among(4, WEFT_FOREVER); }
+static int op_select_64_parked(void) { return select_among(64, false, weft_after(50 * WEFT_US)); }
+
+static int op_select_16_parked(void) { return select_among(16, false, weft_after(50 * WEFT_US)); }
+
+static int op_select_few(void) { return select_among(4, false, WEFT_FOREVER); }
 
 static int op_waits(void) {
     int v = 1;
@@ -394,6 +398,8 @@ static const struct {
     {"select of 32", op_select_32, true},
     {"select of 64, parked", op_select_64_parked, true},
     {"select of 4", op_select_few, false},
+    {"ordered select of 4", op_select_few_ordered, false},
+    {"ordered select of 32", op_select_32_ordered, true},
     {"waits", op_waits, false},
     {"scope with a deadline", op_scope_deadline, true},
     {"shields", op_shield, true},
