@@ -52,7 +52,8 @@ static inline weft_deadline weft__deadline(int64_t ns) {
 /* One rule for every function that takes a deadline. In a cancelled scope it fails with
  * WEFT_ECANCELED before it tries, also if the deadline has passed. WEFT_POLL is the exception: what
  * can be done at once is done, in a cancelled scope too. What cannot gives WEFT_ECANCELED there, and
- * WEFT_EAGAIN elsewhere. Outside a cancelled scope a deadline that has passed still tries once. */
+ * WEFT_EAGAIN elsewhere. Outside a cancelled scope a deadline that has passed still tries once.
+ * For weft_scope_wait the scope that it waits for does not count; the others that the caller is in do. */
 #define WEFT_FOREVER (weft__deadline(0))      /* wait as long as it takes */
 #define WEFT_POLL (weft__deadline(INT64_MIN)) /* try once, never park */
 

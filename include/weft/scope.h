@@ -66,6 +66,17 @@ WEFT_API int weft_cancel_cause(void);
  * the WEFT_ECANCELED of children after it does not count. */
 WEFT_API int weft_scope_end(weft_scope *s);
 
+/* Waits until the scope has no child left, those included that are spawned meanwhile or wait for room (.limit). The scope stays open, and is
+ * ended later by weft_scope_end. 0 says nothing of the children's errors: weft_scope_end does. Results stay for weft_scope_wait_any.
+ * Neither the scope's own cancellation nor its deadline nor a child's error ends this wait; the children end with them. WEFT_ECANCELED: another
+ * scope that the caller is in is cancelled, such as one around it. WEFT_ETIMEDOUT, WEFT_EAGAIN (WEFT_POLL): some children are left.
+ * WEFT_EINVAL: the caller is not the opener. */
+WEFT_API int weft_scope_wait(weft_scope *s, weft_deadline deadline);
+
+/* Gives the scope another deadline, or its first one; WEFT_FOREVER takes it away. One that lies in the past cancels the scope at once. A scope
+ * that is cancelled already stays so. For the opener: any other caller aborts. */
+WEFT_API void weft_scope_set_deadline(weft_scope *s, weft_deadline deadline);
+
 /* Waits until the next child has ended; *result (if not NULL) is what it returned. Each child that ran is reported once, in the order in which they
  * ended, those that ended before the call included. For the opener, in a scope with .results. WEFT_EEOF: no child is left.
  * WEFT_EAGAIN, WEFT_ETIMEDOUT, WEFT_ECANCELED. WEFT_EINVAL: the scope keeps no results, or the caller is not its opener. */

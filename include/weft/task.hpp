@@ -317,6 +317,14 @@ class scope {
     void cancel() noexcept {
         weft_scope_cancel(&s_);
     }
+    /* Waits until no child is left; the scope stays open. As weft_scope_wait. */
+    int wait(deadline d = {}) {
+        return weft_scope_wait(&s_, d);
+    }
+    /* As weft_scope_set_deadline. */
+    void set_deadline(deadline d) {
+        weft_scope_set_deadline(&s_, d);
+    }
     /* As weft_scope_wait_any. */
     int wait_any(int *result = nullptr, deadline d = {}) {
         return weft_scope_wait_any(&s_, result, d);

@@ -13,10 +13,10 @@
 _Atomic(weft__hook *) weft__park_hook;
 
 const char *weft__wait_name(int reason) {
-    static const char *const names[] = {"running",      "send",      "receive",    "select",   "sleep",   "join",
-                                        "scope end",    "spawn",     "next child", "any task", "mutex",   "rwlock",
-                                        "condition",    "semaphore", "wait group", "once",     "barrier", "blocking call",
-                                        "bound thread", "thread",    "readable",   "writable"};
+    static const char *const names[] = {"running",      "send",      "receive",    "select",   "sleep",       "join",
+                                        "scope end",    "spawn",     "next child", "any task", "mutex",       "rwlock",
+                                        "condition",    "semaphore", "wait group", "once",     "barrier",     "blocking call",
+                                        "bound thread", "thread",    "readable",   "writable", "all children"};
     return (size_t)reason < weft__countof(names) ? names[reason] : "?";
 }
 
@@ -59,12 +59,20 @@ static bool concerns(weft__block *b, int err) {
     return err != WEFT_ECANCELED || weft__scope_cause(b->scope);
 }
 
+/* Takes a block that is queued off what it waits for. False: it stays. Caller holds the lock that decides the wait. */
+static bool withdraw(weft__block *b, int err) {
+    weft__waiter *x = b->waiter;
+    if (unlikely(!x->queue)) return weft__children_give_up(b, x->elem, err); /* S7 */
+    if (!concerns(b, err)) return false;
+    weft__queue_remove(x);
+    return true;
+}
+
 /* The lock decides (P2). */
 static bool interrupt_single(weft__block *b, weft__lock *l, int err, weft__slot *s) {
     weft__lock_take_on(l, s);                                             /* waits until the stack was left (P1) */
-    bool mine = weft__load(&b->queued, acquire) == l && concerns(b, err); /* pairs with the release in weft__wait_single */
+    bool mine = weft__load(&b->queued, acquire) == l && withdraw(b, err); /* pairs with the release in weft__wait_single */
     if (mine) {
-        weft__queue_remove(b->waiter);
         weft__store(&b->queued, NULL, release);
         b->result = err;
     }
@@ -95,7 +103,7 @@ weft__lock *weft__hold(weft__block *b) {
     if (!l) return NULL;
     if (l == WEFT_MANY) return weft__cas(&b->state, &parked, WEFT_HELD, acq_rel) ? l : NULL; /* pairs with weft__many_parked */
     weft__lock_take(l);
-    if (weft__load(&b->queued, acquire) == l) return l; /* as in interrupt_single */
+    if (weft__load(&b->queued, acquire) == l && b->waiter->queue) return l; /* as in interrupt_single; not children (S7) */
     weft__lock_leave(l);
     return NULL;
 }

@@ -80,6 +80,7 @@ enum {
     WEFT_WAIT_THREAD,
     WEFT_WAIT_READ,
     WEFT_WAIT_WRITE,
+    WEFT_WAIT_CHILDREN,
 };
 const char *weft__wait_name(int reason);
 
@@ -105,6 +106,7 @@ struct weft__block {
     _Atomic uint8_t kind;              /* the waiter; read by whoever resumes it, ordered by the wait */
     _Atomic uint8_t reason;            /* the waiter; read from outside */
     uint8_t linked;                    /* WEFT_LINK_…: how cancellation finds it; the waiter */
+    weft__lock lock;                   /* of a wait for children that can be given up (S7); as valid as the block */
     _Atomic uint64_t epoch;            /* no cancellation concerns it up to this one; the waiter */
     weft__scope *scope;                /* innermost open scope; the waiter */
     weft__scope *home;                 /* the scope it was spawned into; fixed */
@@ -115,7 +117,9 @@ struct weft__block {
 /* A place in a queue. Lives in the waiter's frame. */
 struct weft__waiter {
     weft__waiter *next, *prev;
-    struct weft__queue *queue; /* where it is; NULL = taken off, if `many`. Under the object's lock */
+    struct weft__queue
+        *queue; /* where it is; NULL = taken off, if `many`; otherwise `elem` is a scope whose children are waited
+                                  for (S7). Under the object's lock */
     weft__block *block;
     void *elem;
     uint32_t index; /* select: which case; a reader of a descriptor: 1, `elem` is a landing (io/desc.h) */
@@ -193,7 +197,7 @@ WEFT_INLINE weft__waiter *weft__queue_claim(weft__queue *q) {
 bool weft__interrupt(weft__block *b, int err, weft__slot *s);
 
 /* Keeps a task that waits from being resumed, for a short time, and without ending its wait: whoever wants to end it waits for
- * weft__unhold, which takes what this gave. NULL: it does not wait, or for its children, whom nobody can keep from ending. The caller
+ * weft__unhold, which takes what this gave. NULL: it does not wait, or for its children, which nothing can keep from ending. The caller
  * makes sure that the block stays valid, and holds no lock of an object. */
 weft__lock *weft__hold(weft__block *b);
 void weft__unhold(weft__block *b, weft__lock *held);
@@ -228,6 +232,10 @@ typedef struct weft__wait {
 int weft__wait_prepare(weft__wait *w, weft__block *b, weft_deadline deadline, weft__slot *s);
 /* Under the object's lock (or after PARKING and a full barrier), about to park: 0; WEFT_ETIMEDOUT; WEFT_ECANCELED. */
 int weft__wait_check(weft__wait *w);
+/* The same without a look at the scopes: 0; WEFT_ETIMEDOUT. */
+WEFT_INLINE int weft__wait_fired(const weft__wait *w) {
+    return w->armed && weft__load(&w->alarm->fired, relaxed) ? WEFT_ETIMEDOUT : 0; /* pairs with deadline_passed in wait.c */
+}
 /* After the wait, without locks: the deadline cannot come any more. */
 void weft__wait_finish(weft__wait *w);
 /* Parks the block with the object's lock held, which is released behind it. Returns the slot we are on then. */

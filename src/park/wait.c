@@ -39,8 +39,8 @@ int weft__wait_prepare(weft__wait *w, weft__block *b, weft_deadline deadline, we
 }
 
 int weft__wait_check(weft__wait *w) {
-    if (w->armed && weft__load(&w->alarm->fired, relaxed)) return WEFT_ETIMEDOUT; /* pairs with deadline_passed */
-    return weft__cancel_check(w->block);
+    int err = weft__wait_fired(w);
+    return err ? err : weft__cancel_check(w->block);
 }
 
 void weft__wait_finish(weft__wait *w) {

@@ -11,7 +11,7 @@ weft__scope weft__root;
 /* Itself, or through one around it. */
 int weft__scope_cause(const weft__scope *s) {
     for (; s; s = s->parent) {
-        int cause = weft__load(&s->cause, acquire); /* pairs with the CAS in weft__scope_cancel */
+        int cause = weft__load(&s->cause, acquire); /* pairs with the CAS in weft__scope_cancel_as */
         if (cause) return cause;
         if (weft__load(&s->closed, acquire)) return 0; /* S5; pairs with the release in shield.c */
     }
@@ -26,7 +26,9 @@ int weft__scope_outer(const weft__scope *s) {
 /* A plain thread's scope, whose timer may have no worker to run it: nothing is fired here, since the caller may hold locks, but the clock counts. */
 typedef enum { NO_TIMER, NOT_YET, DUE } moment;
 static moment look_at_clock(const weft__scope *s) {
-    return !s->timed ? NO_TIMER : s->timer.when <= weft__clock_now() ? DUE : NOT_YET;
+    return !weft__load(&s->timed, relaxed)      ? NO_TIMER /* the thread's own */
+           : s->timer.when <= weft__clock_now() ? DUE
+                                                : NOT_YET;
 }
 
 /* The block remembers a look only if nothing around it is cancelled, shielded from it or not: whoever has seen the epoch may spawn into
@@ -237,10 +239,10 @@ static void walk(weft__scope *top, int cause, weft__slot *slot) {
     }
 }
 
-void weft__scope_cancel(weft__scope *s, int cause, weft__slot *slot) {
+void weft__scope_cancel_as(weft__scope *s, int cause, int error, weft__slot *slot) {
     int32_t none = 0;
     if (!weft__cas(&s->cause, &none, cause, acq_rel)) return; /* pairs with weft__scope_cause */
-    if (cause != WEFT_ECANCELED) weft__scope_error(s, cause);
+    if (error) weft__scope_error(s, error);
     weft__add(&weft__rt.epoch, 1, seq_cst); /* P3: before the look at the blocks */
     weft__fence_after_rmw();
     walk(s, cause, slot);
@@ -255,7 +257,7 @@ static void interrupt_stack(weft__stack *st, void *slot) {
  * which are listed. */
 void weft__root_cancel(void) {
     int32_t none = 0;
-    if (!weft__cas(&weft__root.cause, &none, WEFT_ECANCELED, acq_rel)) return; /* as in weft__scope_cancel */
+    if (!weft__cas(&weft__root.cause, &none, WEFT_ECANCELED, acq_rel)) return; /* as in weft__scope_cancel_as */
     weft__lock_take(&weft__root.lock);                                         /* what is listed later sees the cause */
     for (weft__scope *s = weft__root.kids; s; s = s->next)
         weft__store(&s->stopped, true, relaxed); /* read after the walk, or under the lock */

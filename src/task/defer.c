@@ -13,7 +13,7 @@ static weft__slab defers = {.size = sizeof(weft__defer), .link_at = 0};
 
 int weft_scope_defer(weft_scope *scope, void (*fn)(void *), void *arg) {
     weft__scope *s = weft__scope_of(scope);
-    if (weft__scope_opener(s) != weft__me()) return WEFT_EINVAL;
+    if (!weft__scope_is_mine(s)) return WEFT_EINVAL;
     weft__defer *d = weft__slab_get(&defers);
     if (!d) return WEFT_ENOMEM;
     *d = (weft__defer){.next = s->deferring ? s->deferred : NULL, .fn = fn, .arg = arg};

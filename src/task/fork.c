@@ -63,7 +63,7 @@ static void forget_scope(weft__scope *s) {
     s->blocks = NULL;
     s->count = 0;
     s->kids = NULL;
-    s->timed = false;
+    weft__store(&s->timed, false, relaxed);
     weft__store(&s->closed, false, relaxed);
     weft__roster *r = weft__scope_roster(s);
     if (r) weft__roster_forget(r);
@@ -76,6 +76,7 @@ static void forget_block(weft__block *b) {
     weft__store(&b->state, WEFT_RUNNING, relaxed);
     weft__store(&b->queued, NULL, relaxed);
     weft__store(&b->epoch, 0, relaxed);
+    weft__lock_leave(&b->lock);
 }
 
 static void clear_away(void) {

@@ -9,22 +9,26 @@ _Static_assert(sizeof(weft__scope) <= sizeof(weft_scope), "a scope fits its publ
 
 /* ---- deadlines ---- */
 
-/* A deadline counts from the moment when the shields between it and us are up. A scope has a timer only if its deadline was the first of
- * all, so nothing beyond it can come earlier. */
+/* The scope's own moment; INT64_MAX: it has none. The opener may change it meanwhile. */
+static int64_t moment_of(const weft__scope *s) {
+    bool timed = weft__load(&s->timed, acquire); /* pairs with the release in weft__scope_arm */
+    return timed ? weft__peek(&s->timer.when) : INT64_MAX;
+}
+
+/* A deadline counts from the moment when the shields between it and us are up. */
 int64_t weft__scope_until(const weft__scope *s) {
     int64_t best = INT64_MAX, shielded = INT64_MIN;
     for (; s; s = s->parent) {
+        int64_t when = moment_of(s);
         if (weft__load(&s->closed, acquire)) { /* as in weft__scope_cause */
-            if (!s->timed) break;
-            if (s->timer.when > shielded) shielded = s->timer.when;
+            if (when == INT64_MAX) break;
+            if (when > shielded) shielded = when;
             continue;
         }
-        int64_t when = INT64_MAX;
-        if (s->timed && !s->is_shield) when = s->timer.when;
+        if (s->is_shield) when = INT64_MAX;
         if (shielded > INT64_MIN && weft__load(&s->cause, acquire)) when = shielded; /* as in weft__scope_cause */
         if (when < shielded) when = shielded;
         if (when < best) best = when;
-        if (s->timed && !s->is_shield) break;
     }
     return best;
 }
@@ -34,29 +38,45 @@ weft_deadline weft_scope_deadline(void) {
     return until == INT64_MAX ? WEFT_FOREVER : weft__deadline(until);
 }
 
-/* A scope around this one is cancelled, for `outer`. Is its own deadline the first cause all the same? By the moments, in whatever order
- * the timers are run. */
-static bool own_is_first(const weft__scope *s, int outer) {
-    if (!s->timed || outer != WEFT_ETIMEDOUT) return false; /* nor is there a need to climb */
-    int64_t until = weft__scope_until(s->parent);
-    return s->timer.when <= until && until <= weft__clock_now();
+/* Is no deadline around this scope earlier than its own? By the moments, in whatever order the timers are run. */
+static bool own_is_earliest(const weft__scope *s, int64_t *until) {
+    *until = weft__scope_until(s->parent);
+    return moment_of(s) <= *until;
 }
 
+/* A scope around this one is cancelled, for `outer`. Is its own deadline the first cause all the same? */
+static bool own_is_first(const weft__scope *s, int outer) {
+    int64_t until;
+    if (outer != WEFT_ETIMEDOUT || moment_of(s) == INT64_MAX) return false; /* nor is there a need to climb */
+    return own_is_earliest(s, &until) && until <= weft__clock_now();
+}
+
+/* A deadline around may have been earlier, and its timer is still to be run: then the scope is cancelled all the same, since that deadline
+ * may be moved yet, but tidy decides which of the two it was. */
 static void deadline_passed(weft__timer *t, void *slot) {
     weft__scope *s = weft__container(t, weft__scope, timer);
+    int64_t until;
     int outer = weft__scope_outer(s);
-    if (!outer || own_is_first(s, outer)) weft__scope_cancel(s, WEFT_ETIMEDOUT, slot);
+    if (!outer)
+        weft__scope_cancel_as(s, WEFT_ETIMEDOUT, own_is_earliest(s, &until) ? WEFT_ETIMEDOUT : 0, slot);
+    else if (own_is_first(s, outer))
+        weft__scope_cancel(s, WEFT_ETIMEDOUT, slot);
 }
 
 void weft__scope_arm(weft__scope *s, int64_t when, void (*fire)(weft__timer *t, void *slot)) {
-    s->timed = true;
+    weft__timer *t = &s->timer;
+    t->link = (weft__timer_link){NULL, NULL};
+    t->fire = fire;
+    t->wheel = NULL;
+    t->near = NULL;
+    weft__show(&t->when, when < 1 ? 1 : when);
+    weft__store(&s->timed, true, release);  /* pairs with the acquire in moment_of */
     weft__store(&s->untidy, true, relaxed); /* the opener's own */
-    s->timer = (weft__timer){.when = when < 1 ? 1 : when, .fire = fire};
     weft__slot *slot = weft__enter();
-    if (s->timer.when <= weft__clock_now()) {
-        fire(&s->timer, slot);
+    if (t->when <= weft__clock_now()) {
+        fire(t, slot);
     } else {
-        weft__timer_start(slot ? &slot->wheel : weft__outside_wheel(), &s->timer);
+        weft__timer_start(slot ? &slot->wheel : weft__outside_wheel(), t);
         if (!slot) weft__idle_kick();
         if (!slot) weft__store(&weft__thread_block()->epoch, WEFT_EPOCH_NONE, relaxed); /* our own */
     }
@@ -68,7 +88,7 @@ int64_t weft__thread_tick(weft__block *b) {
     int64_t next = INT64_MAX;
     if (weft__clock_is_fake()) return next;
     for (weft__scope *s = b->scope; s; s = s->parent) {
-        if (!s->timed) continue;
+        if (!weft__load(&s->timed, relaxed)) continue; /* our own */
         if (s->timer.when > weft__clock_now())
             next = s->timer.when < next ? s->timer.when : next;
         else if (weft__timer_stop(&s->timer)) /* nobody has fired it */
@@ -79,6 +99,35 @@ int64_t weft__thread_tick(weft__block *b) {
 
 static void tick_if_thread(weft__block *b) {
     if (weft__load(&b->kind, relaxed) == WEFT_BLOCK_THREAD) (void)weft__thread_tick(b); /* our own */
+}
+
+/* A child that runs inside its opener has the opener's block. */
+bool weft__scope_is_mine(const weft__scope *s) {
+    const weft__task *t = weft__cur(weft__self());
+    for (const weft__fresh *f = t ? t->inner : NULL; f; f = f->link)
+        if (f->home == s) return false;
+    return weft__scope_opener(s) == weft__me();
+}
+
+bool weft__scope_is_open(const weft__scope *s) {
+    const weft__task *t = weft__cur(weft__self());
+    const weft__block *b = weft__me();
+    const weft__scope *until = !t ? NULL : t->inner ? t->inner->home : b->home;
+    for (const weft__scope *x = b->scope; x && x != until; x = x->parent)
+        if (x == s) return true;
+    return false;
+}
+
+void weft_scope_set_deadline(weft_scope *scope, weft_deadline deadline) {
+    weft__scope *s = weft__scope_of(scope);
+    if (!weft__scope_is_open(s)) weft__die("weft_scope_set_deadline: scope %p is not one that the caller has open", (void *)s);
+    tick_if_thread(weft__me());
+    if (weft__scope_cause(s)) return;     /* it stays so */
+    if (weft__load(&s->timed, relaxed)) { /* our own */
+        weft__timer_stop(&s->timer);
+        weft__store(&s->timed, false, relaxed); /* an earlier moment is as good for those that read it now */
+    }
+    if (deadline.ns) weft__scope_arm(s, deadline.ns, deadline_passed);
 }
 
 /* ---- beginning ---- */
@@ -99,7 +148,7 @@ static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
     if (o->limit < 0) weft__die("weft_scope_begin: limit is %d; it must be positive, or 0 for none", o->limit);
     s->on_error = o->on_error;
     if (o->limit || o->results) begin_roster(s, o);
-    if (o->deadline.ns && o->deadline.ns <= weft__scope_until(s->parent)) weft__scope_arm(s, o->deadline.ns, deadline_passed);
+    if (o->deadline.ns) weft__scope_arm(s, o->deadline.ns, deadline_passed);
 }
 
 /* On a plain thread the root's cancellation would not find the opener: it goes through the stacks of tasks only. Once the scope is listed,
@@ -161,10 +210,6 @@ int weft_cancel_cause(void) {
 }
 
 /* ---- joining ---- */
-
-WEFT_INLINE bool joined(weft__scope *s) {
-    return weft__load(&s->done, acquire) == s->spawned; /* S2; pairs with the children's additions */
-}
 
 /* Behind an opener that waits: settles; if all children have ended meanwhile, it goes on at once. */
 static void post_settle(weft__slot *slot, void *arg) {
@@ -294,7 +339,7 @@ WEFT_INLINE void join(weft__worker *w, weft__task *me, weft__scope *s) {
             slot = weft__yield_now(slot);
             w = weft__self(); /* H9 */
         }
-    } while (unlikely(!joined(s))); /* so that each join is spared the padding of a loop */
+    } while (unlikely(!weft__scope_joined(s))); /* so that each join is spared the padding of a loop */
     weft__leave_on(w);
 }
 
@@ -340,14 +385,22 @@ static WEFT_COLD int run_deferred(weft__scope *s, weft__roster *r) {
     return all ? weft__load(&s->error, relaxed) : WEFT_EPANIC; /* a spawn was refused; likewise our own */
 }
 
+/* What the scope ended with, if none of its children had an error and no deadline was found to be the first. */
+static int outer_error(const weft__scope *s) {
+    int64_t until;
+    int outer = weft__scope_outer(s);
+    if (outer) return own_is_first(s, outer) ? WEFT_ETIMEDOUT : WEFT_ECANCELED;
+    if (weft__load(&s->cause, relaxed) != WEFT_ETIMEDOUT) return 0;      /* the end of the timer orders it */
+    return own_is_earliest(s, &until) ? WEFT_ETIMEDOUT : WEFT_ECANCELED; /* see deadline_passed */
+}
+
 /* All children have ended: nobody lists it or its deadline any more. Returns what the scope ended with. */
 static WEFT_COLD int tidy(weft__scope *s) {
     weft__roster *r = weft__scope_roster(s);
-    if (s->timed) weft__timer_stop(&s->timer);
-    if (weft__load(&s->listed, relaxed)) weft__scope_unlist(s); /* the join orders it */
-    int error = weft__load(&s->error, relaxed);                 /* the join, and the end of the timer, order it */
-    int outer = weft__scope_outer(s);
-    if (!error && outer) error = own_is_first(s, outer) ? WEFT_ETIMEDOUT : WEFT_ECANCELED;
+    if (weft__load(&s->timed, relaxed)) weft__timer_stop(&s->timer); /* our own */
+    if (weft__load(&s->listed, relaxed)) weft__scope_unlist(s);      /* the join orders it */
+    int error = weft__load(&s->error, relaxed);                      /* the join, and the end of the timer, order it */
+    if (!error) error = outer_error(s);
     int late = s->deferring ? run_deferred(s, r) : 0;
     if (r) weft__roster_free(r);
     return error ? error : late;
@@ -356,7 +409,7 @@ static WEFT_COLD int tidy(weft__scope *s) {
 static WEFT_COLD int end_on_thread(weft__scope *s) {
     weft__block *b = weft__thread_block();
     if (b->scope != s) return not_innermost(s, b);
-    if (!joined(s)) join_as_thread(s);
+    if (!weft__scope_joined(s)) join_as_thread(s);
     (void)weft__thread_tick(b);
     b->scope = s->parent == &weft__root ? NULL : s->parent;
     return tidy(s);
@@ -368,7 +421,7 @@ int weft_scope_end(weft_scope *scope) {
     weft__task *t = weft__cur(w);
     if (unlikely(!t)) return end_on_thread(s);
     if (unlikely(t->b.scope != s)) return not_innermost(s, &t->b);
-    if (!joined(s)) {
+    if (!weft__scope_joined(s)) {
         if ((unlikely(weft__rt.cxx) && unlikely(weft__eh_busy(w->eh))) || weft__task_fp_glance(t))
             join_specially(t, s);
         else

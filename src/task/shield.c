@@ -61,7 +61,7 @@ void weft_shield_end(void) {
 
 void weft__shield_end(weft__block *b, weft__scope *s) {
     bool outermost = weft__load(&b->kind, relaxed) == WEFT_BLOCK_THREAD && s->parent == &weft__root; /* our own */
-    if (s->timed) weft__timer_stop(&s->timer);
+    if (weft__load(&s->timed, relaxed)) weft__timer_stop(&s->timer);                                 /* our own */
     if (weft__load(&s->listed, relaxed)) weft__scope_unlist(s); /* those who listed it have ended */
     b->scope = outermost ? NULL : s->parent;
     weft__slab_put(&shields, s);

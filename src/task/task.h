@@ -22,6 +22,12 @@ typedef struct weft__defer weft__defer;
  * away from 0 until then. A task of the scope that spawns into it subtracts 1 first, so that the sum cannot be reached too early.
  *  S1  Nobody touches the scope after the addition that counted it: it may be gone. The opener's pointer is read before.
  *  S2  spawned - done = children alive, before settling; -done = children alive, afterwards.
+ *
+ * Waiting without ending (weft_scope_wait, children.c). The opener settles as above, but its wait can be given up: by a deadline, or by
+ * cancellation. Then the settling is taken back, and the scope is as before. The counter decides between the last child, which brings
+ * done to 0, and what gives the wait up, which adds `spawned` to done in one step, and only while done is below 0.
+ *  S7  During such a wait the opener's block is queued under the block's own lock, and its waiter has no queue. An opener that its last
+ *      child has resumed clears `queued` under that lock before it goes on: so the scope is there while `queued` is seen under the lock.
  * test/model/join.pml.
  *
  * Cancelling. A scope is cancelled by its own `cause` or by one around it; weft__rt.epoch rises with each cancellation, so a block
@@ -66,14 +72,14 @@ struct weft__scope {
     _Atomic bool crowded; /* S6; it stays so */
     _Atomic bool
         untidy; /* something is left to do after the join, which orders it: an error, a list, a timer, a roster, deferred functions */
-    bool timed;     /* `timer` has a deadline that may be the first; fixed */
-    bool deferring; /* `deferred` is valid; opener */
-    bool is_shield; /* fixed */
+    _Atomic bool timed; /* `timer` has a deadline; the opener changes it (weft_scope_set_deadline), its tasks read it */
+    bool deferring;     /* `deferred` is valid; opener */
+    bool is_shield;     /* fixed */
     _Atomic bool
         stopped; /* of a plain thread, directly below the root: a runtime was stopped since it was opened, or was stopping then */
     _Atomic bool closed; /* a shield, and its time is not up (S5) */
     weft__scope *next, *prev;
-    weft__timer timer;     /* opener; set up only if timed */
+    weft__timer timer;     /* opener; set up only if timed. Tasks of the scope read `when` (weft__peek) */
     weft__defer *deferred; /* last first; opener */
     int *result;           /* of a scope in block form: where its result goes, or NULL; fixed */
 };
@@ -181,8 +187,12 @@ WEFT_INLINE int weft__cancel_poll(weft__block *b) {
     int err = weft__cancel_check(b);
     return err ? err : WEFT_EAGAIN;
 }
-/* Cancels the scope for `cause`, unless it is cancelled already, and ends every wait in it. `s`: the caller's slot or NULL. */
-void weft__scope_cancel(weft__scope *scope, int cause, weft__slot *s);
+/* Cancels the scope for `cause`, unless it is cancelled already, and ends every wait in it. `error` is what weft_scope_end will return,
+ * if nothing came before; 0: this cancellation is no error. `s`: the caller's slot or NULL. */
+void weft__scope_cancel_as(weft__scope *scope, int cause, int error, weft__slot *s);
+WEFT_INLINE void weft__scope_cancel(weft__scope *scope, int cause, weft__slot *s) {
+    weft__scope_cancel_as(scope, cause, cause == WEFT_ECANCELED ? 0 : cause, s);
+}
 /* The root: every task there is. */
 void weft__root_cancel(void);
 /* Why what is around the scope is cancelled; 0: it is not. A plain thread's scope may have seen the root cancelled, which it is no more. */
@@ -199,7 +209,15 @@ void weft__scope_unlist(weft__scope *s);
 
 /* ---- scope.c, life.c ---- */
 
-/* Starts the scope's timer. If the moment has passed, `fire` is called at once. */
+/* Whether the calling task or thread has opened the scope, which may be ending. */
+bool weft__scope_is_mine(const weft__scope *s);
+/* Whether the calling task or thread has opened the scope, and its end has not begun. */
+bool weft__scope_is_open(const weft__scope *s);
+/* Whether all children have ended. Caller is the opener. */
+WEFT_INLINE bool weft__scope_joined(weft__scope *s) {
+    return weft__load(&s->done, acquire) == s->spawned; /* S2; pairs with the children's additions */
+}
+/* Starts the scope's timer, which is not in a wheel. If the moment has passed, `fire` is called at once. */
 void weft__scope_arm(weft__scope *s, int64_t when, void (*fire)(weft__timer *t, void *slot));
 /* The moment at which a task in this scope is cancelled by deadlines, shields considered; INT64_MAX: never. */
 int64_t weft__scope_until(const weft__scope *s);
@@ -214,6 +232,12 @@ WEFT_COLD WEFT_NORETURN void weft__scope_left_open(weft__task *t);
 WEFT_INLINE void weft__task_check_scopes(weft__task *t) {
     if (unlikely(t->b.scope != t->b.home)) weft__scope_left_open(t);
 }
+
+/* ---- children.c ---- */
+
+/* Gives up the wait for the scope's children with `err`. False: the last of them has ended, or the cancellation does not concern the wait.
+ * Caller holds the block's lock, under which the block is queued (S7). */
+WEFT_COLD bool weft__children_give_up(weft__block *b, weft__scope *s, int err);
 
 /* ---- roster.c ---- */
 

@@ -71,6 +71,12 @@ void codes() {
     int spawned = timed.spawn(sleeps_until_cancelled); /* maybe too late already */
     CHECK(spawned == 0 || spawned == WEFT_ECANCELED);
     CHECK_EQ(timed.join(), WEFT_ETIMEDOUT);
+    weft::scope open;
+    CHECK_EQ(open.spawn([] { return weft_sleep(WEFT_FOREVER); }), 0);
+    CHECK_EQ(open.wait(1ms), WEFT_ETIMEDOUT);
+    open.set_deadline(1ms);
+    CHECK_EQ(open.wait(), 0);
+    CHECK_EQ(open.join(), WEFT_ETIMEDOUT);
     weft::scope results(weft::scope_options().results().keep_going().limit(1));
     int r = 0;
     CHECK_EQ(results.spawn([] { return 7; }), 0);

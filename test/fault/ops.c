@@ -324,6 +324,20 @@ static int op_wait_any(void) {
     return rc == WEFT_ECANCELED ? WEFT_ENOMEM : rc; /* its own memory was refused: cancelled from the start */
 }
 
+/* A wait whose deadline gets no memory has one all the same. */
+static int op_wait(void) {
+    weft_scope s;
+    weft_scope_begin(&s, NULL);
+    weft_scope_set_deadline(&s, weft_after(HOUR));
+    int rc = weft_spawn(&s, wait_for_ever, NULL);
+    CHECK_EQ(weft_scope_wait(&s, weft_after(WEFT_MS)), rc ? 0 : WEFT_ETIMEDOUT);
+    disarm();
+    weft_scope_cancel(&s);
+    CHECK_EQ(weft_scope_wait(&s, weft_after(HOUR)), 0);
+    CHECK_EQ(weft_scope_end(&s), rc);
+    return rc;
+}
+
 static int op_block_form(void) {
     int rc = 0;
     atomic_store(&ran, 0);
@@ -409,6 +423,7 @@ static const struct {
     {"loop", op_parallel_for, false},
     {"call under a deadline", op_call, true},
     {"results one by one", op_wait_any, true},
+    {"waiting without ending", op_wait, true},
     {"scope as a block", op_block_form, true},
     {"ticker", op_ticker, true},
     {"pin", op_pin, false},
@@ -432,7 +447,7 @@ static void run_op(size_t i, bool sticky) {
 /* A plain thread that waits while every call fails would be interrupted for ever; the kernel does not do that. */
 static bool waits_while_armed(op *fn) {
     return fn == op_waits || fn == op_select_64_parked || fn == op_select_16_parked || fn == op_limit || fn == op_task_any ||
-           fn == op_parallel_for;
+           fn == op_parallel_for || fn == op_wait;
 }
 
 static void run_all(bool in_task) {
