@@ -15,6 +15,7 @@
 #include <weft/task.hpp>
 #include <weft/chan.hpp>
 #include <weft/time.hpp>
+#include <weft/sync.hpp>
 
 #include <weft.h>
 

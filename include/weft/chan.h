@@ -61,6 +61,8 @@ WEFT_API int weft_chan_recv(weft_chan *c, void *elem, weft_deadline deadline);
  * it was closed before. */
 WEFT_API int weft_chan_close(weft_chan *c);
 
+/* Whether it was closed. One that is closed stays so; there may be elements left to receive (weft_chan_len). Never waits. */
+WEFT_API bool weft_chan_is_closed(weft_chan *c);
 /* Elements buffered now; it may be another number by the time you look at it. */
 WEFT_API size_t weft_chan_len(weft_chan *c);
 /* Elements buffered at most; 0 for a rendezvous, SIZE_MAX for WEFT_CHAN_UNLIMITED. */

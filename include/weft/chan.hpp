@@ -193,6 +193,9 @@ class handle {
     weft_chan *get() const noexcept {
         return c_.get();
     }
+    bool is_closed() const noexcept {
+        return weft_chan_is_closed(get());
+    }
     std::size_t len() const noexcept {
         return weft_chan_len(get());
     }

@@ -80,6 +80,10 @@ WEFT_API int weft_start(const weft_config *cfg);
  * called again. WEFT_ETERMINATED: no runtime runs. WEFT_EINVAL: called from a task. */
 WEFT_API int weft_stop(weft_deadline deadline);
 
+/* How many tasks run at the same time: the slots of the runtime (weft_config.workers, or what was chosen for 0). From anywhere. 0: no runtime
+ * runs. */
+WEFT_API int weft_workers(void);
+
 /* From a plain thread: runs fn(arg) as a task, waits for it and returns its result. From a task: calls it.
  * WEFT_ETERMINATED without a runtime. */
 WEFT_API int weft_block_on(weft_fn *fn, void *arg);

@@ -79,7 +79,8 @@ WEFT_API void weft_scope_set_deadline(weft_scope *s, weft_deadline deadline);
 
 /* Waits until the next child has ended; *result (if not NULL) is what it returned. Each child that ran is reported once, in the order in which they
  * ended, those that ended before the call included. For the opener, in a scope with .results. WEFT_EEOF: no child is left.
- * WEFT_EAGAIN, WEFT_ETIMEDOUT, WEFT_ECANCELED. WEFT_EINVAL: the scope keeps no results, or the caller is not its opener. */
+ * WEFT_EAGAIN, WEFT_ETIMEDOUT, WEFT_ECANCELED. WEFT_EINVAL: the caller is not its opener, or the scope was opened without .results,
+ * which is said on stderr. */
 WEFT_API int weft_scope_wait_any(weft_scope *s, int *result, weft_deadline deadline);
 
 /* The moment at which the calling task's innermost scope is cancelled: the earliest of its deadline and those around it. A shield puts

@@ -29,14 +29,20 @@ typedef struct weft_thread_opts {
     const char *name;  /* the first 15 characters are the thread's name for the kernel */
     size_t stack_size; /* 0 = the system's default */
     int cpu;           /* 1 + the CPU it stays on; 0 = any */
+    int realtime;      /* SCHED_FIFO with this priority, 1 to 99; 0 = as usual. Threads that it starts are not */
 } weft_thread_opts;
 
 /* Starts fn(arg) on an OS thread of its own, with or without a runtime. It uses channels, scopes, joins and sleeps as tasks do; what waits
- * there blocks the thread. A panic ends it with WEFT_EPANIC. Must be joined. WEFT_ENOMEM; WEFT_EINVAL: an option is wrong; -errno. */
+ * there blocks the thread. A panic ends it with WEFT_EPANIC. Must be joined. WEFT_ENOMEM; WEFT_EINVAL: an option is wrong; -EPERM: the process has no
+ * right to .realtime; -errno. */
 WEFT_API int weft_thread_start(weft_thread **out, weft_fn *fn, void *arg, const weft_thread_opts *opts);
 /* Waits for its end; *result (if not NULL) is what its function returned. On success the handle is gone, and so is the thread. From a task or
  * a thread. WEFT_ETIMEDOUT, WEFT_ECANCELED, WEFT_EAGAIN: the handle is still good. WEFT_EDEADLOCK: a thread that joins itself. */
 WEFT_API int weft_thread_join(weft_thread *t, int *result, weft_deadline deadline);
+
+/* The kernel's number (gettid) of the thread that the caller runs on: as top, gdb and weft's own reports show it. A task may be on another thread
+ * after each call that may wait, unless it is pinned or bound. */
+WEFT_API uint64_t weft_thread_id(void);
 
 /* ---- threads that serve as workers ---- */
 

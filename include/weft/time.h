@@ -46,6 +46,10 @@ WEFT_API int weft_timer_stop(weft_timer *t);
  * as fn takes. */
 WEFT_API int weft_timer_stop_wait(weft_timer *t);
 
+/* Whether a call of its function is to come: whether weft_timer_stop would give 1. A timer with an interval is not armed while its function
+ * runs. It may be otherwise by the time you look at it. Never waits. */
+WEFT_API bool weft_timer_armed(weft_timer *t);
+
 /* A ticker: a timer that sends. All zero before its first use. */
 typedef struct weft_ticker {
     weft_timer weft__timer;

@@ -27,6 +27,9 @@ class timer {
     int stop() {
         return weft_timer_stop(&t_);
     }
+    bool armed() {
+        return weft_timer_armed(&t_);
+    }
     int stop_wait() {
         return weft_timer_stop_wait(&t_);
     }

@@ -109,8 +109,8 @@ static inline weft_chan *weft__scalar(weft_chan *c) {
  * handles, which are passed by value.
  *
  * name is a channel: c.chan is the channel of chan.h behind it (NULL: there is none), c.tx its sending and c.rx its receiving end.
- * name_new(capacity), name_ref, name_unref, name_send(c, &v, deadline), name_recv, name_try_send, name_try_recv, name_close, name_len,
- * name_cap; in a select name_on_send(c, &v), name_on_send_open(c, &v, &open) and name_on_recv(c, &v, &open). Each is what it is in chan.h and select.h, with the same results.
+ * name_new(capacity), name_new_opts(&opts) for the other kinds of channel and their options (NULL: a rendezvous), name_ref, name_unref, name_send(c, &v, deadline), name_recv, name_try_send, name_try_recv, name_close,
+ * name_is_closed, name_len, name_cap; in a select name_on_send(c, &v), name_on_send_open(c, &v, &open) and name_on_recv(c, &v, &open). Each is what it is in chan.h and select.h, with the same results.
  *
  * name_tx is the sending end: name_tx_send, name_tx_try_send, name_tx_on_send, name_tx_on_send_open, name_tx_close, name_tx_ref, name_tx_unref.
  *
@@ -146,6 +146,14 @@ static inline weft_chan *weft__scalar(weft_chan *c) {
         name c;                                                                                                                \
         c.chan = weft_chan_new(sizeof(name##_elem), capacity);                                                                 \
         return c;                                                                                                              \
+    }                                                                                                                          \
+    WEFT__TYPED name name##_new_opts(const weft_chan_opts *opts) {                                                             \
+        name c;                                                                                                                \
+        c.chan = weft_chan_new_opts(sizeof(name##_elem), opts);                                                                \
+        return c;                                                                                                              \
+    }                                                                                                                          \
+    WEFT__TYPED bool name##_is_closed(name c) {                                                                                \
+        return weft_chan_is_closed(c.chan);                                                                                    \
     }                                                                                                                          \
     WEFT__TYPED size_t name##_len(name c) {                                                                                    \
         return weft_chan_len(c.chan);                                                                                          \

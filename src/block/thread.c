@@ -28,6 +28,8 @@ struct weft_thread {
 enum { HANDLE_SIZE = (sizeof(weft_thread) + WEFT_LINE - 1) / WEFT_LINE * WEFT_LINE };
 static weft__slab threads = {.size = HANDLE_SIZE, .link_at = offsetof(weft_thread, slab_link)};
 
+enum { REALTIME_MAX = 99 }; /* the kernel's */
+
 static __thread weft_thread *running __attribute__((tls_model("initial-exec")));
 
 static void end(weft_thread *t, int result) {
@@ -71,6 +73,7 @@ int weft_thread_start(weft_thread **out, weft_fn *fn, void *arg, const weft_thre
     if (weft__self() == &weft__orphan) return WEFT_ETERMINATED;
     (void)weft__runtime_phase(); /* in the child of a fork, forgets the parent's */
     if (o->cpu && !weft__cpu_allowed(o->cpu - 1)) return WEFT_EINVAL;
+    if (o->realtime < 0 || o->realtime > REALTIME_MAX) return WEFT_EINVAL;
     weft_thread *t = weft__slab_get(&threads);
     if (!t) return WEFT_ENOMEM;
     t->ended = t->forked = false;
@@ -81,11 +84,15 @@ int weft_thread_start(weft_thread **out, weft_fn *fn, void *arg, const weft_thre
     t->joiners = (weft__queue){NULL, NULL};
     *out = t; /* before it runs: it may look for itself there */
     pthread_t id;
-    int err = weft__thread_start_sized(&id, thread_main, t, o->name, o->stack_size);
+    int err = weft__thread_start_opts(&id, thread_main, t, o->name, o->stack_size, o->realtime);
     if (!err) return 0;
     *out = NULL;
     weft__slab_put(&threads, t);
     return err;
+}
+
+uint64_t weft_thread_id(void) {
+    return (uint64_t)weft__thread_id();
 }
 
 /* Waits with the handle's lock until it has ended. */

@@ -638,6 +638,15 @@ size_t weft_chan_len(weft_chan *c) {
     return n;
 }
 
+bool weft_chan_is_closed(weft_chan *c) {
+    weft__slot *s = weft__enter();
+    weft__lock_take_on(&c->lock, s);
+    bool closed = c->flags & WEFT_CHAN_CLOSED;
+    weft__lock_leave(&c->lock);
+    if (s) weft__leave();
+    return closed;
+}
+
 size_t weft_chan_cap(weft_chan *c) {
     return c->kind == WEFT_CHAN_UNLIMITED ? SIZE_MAX : c->cap;
 }

@@ -73,8 +73,9 @@ WEFT_COLD void weft__after_fork(void);
 
 /* Starts a thread with all signals as the caller has them; 0 or -errno. */
 int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const char *name);
-/* The same with a stack of at least so many bytes; 0: as many as is usual. */
-int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack);
+/* The same with a stack of at least so many bytes; 0: as many as is usual. `realtime`: its priority in SCHED_FIFO, which what it starts does not
+ * inherit; 0: none. */
+int weft__thread_start_opts(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack, int realtime);
 /* Starts a thread that is never joined and may outlive the runtime. It keeps the object that weft is part of loaded. Returns 0 or -errno. */
 int weft__thread_start_detached(void *(*fn)(void *), void *arg, const char *name);
 /* Takes a reference to the object that weft is part of, or NULL if that is the program. Returns 0 or -errno. */

@@ -20,16 +20,31 @@ typedef struct start {
     void *module;  /* for a detached thread: what it keeps loaded */
     char name[16]; /* the kernel keeps 15 characters */
     weft__cpus cpus;
+    int realtime;
 } start;
+
+/* The calling thread has this priority already; from now on what it starts is as usual. The attributes of a thread cannot say that. */
+static void not_inherited(int realtime) {
+    struct sched_param p = {.sched_priority = realtime};
+    (void)sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &p); /* without it they inherit it, and work all the same */
+}
 
 static void *begin(void *p) {
     start s = *(start *)p;
     weft__free(p);
     weft__module_keep(s.module);
     weft__cpus_take(&s.cpus);
+    if (s.realtime) not_inherited(s.realtime);
     if (s.name[0]) prctl(PR_SET_NAME, s.name, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0);
     return s.fn(s.arg);
+}
+
+static int make_realtime(pthread_attr_t *attr, int priority) {
+    struct sched_param p = {.sched_priority = priority};
+    int err = pthread_attr_setinheritsched(attr, PTHREAD_EXPLICIT_SCHED);
+    if (!err) err = pthread_attr_setschedpolicy(attr, SCHED_FIFO);
+    return err ? err : pthread_attr_setschedparam(attr, &p);
 }
 
 static int create(pthread_t *out, start *s, size_t stack) {
@@ -38,6 +53,7 @@ static int create(pthread_t *out, start *s, size_t stack) {
     if (err) return err;
     if (stack && stack < MIN_STACK) stack = MIN_STACK;
     if (stack) err = pthread_attr_setstacksize(&attr, (stack + weft__page_size() - 1) & ~(weft__page_size() - 1));
+    if (!err && s->realtime) err = make_realtime(&attr, s->realtime);
     if (!err) err = pthread_create(out, &attr, begin, s);
     pthread_attr_destroy(&attr);
     return err;
@@ -50,7 +66,7 @@ static int launch(pthread_t *out, start what, const char *name, size_t stack, bo
     *s = what;
     weft__cpus_to_start(&s->cpus, ours);
     if (name) strncpy(s->name, name, sizeof s->name - 1);
-    int err = stack ? create(out, s, stack) : pthread_create(out, NULL, begin, s);
+    int err = stack || s->realtime ? create(out, s, stack) : pthread_create(out, NULL, begin, s);
     if (err) weft__free(s);
     return -err;
 }
@@ -59,8 +75,8 @@ int weft__thread_start(pthread_t *out, void *(*fn)(void *), void *arg, const cha
     return launch(out, (start){.fn = fn, .arg = arg}, name, 0, true);
 }
 
-int weft__thread_start_sized(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack) {
-    return launch(out, (start){.fn = fn, .arg = arg}, name, stack, false);
+int weft__thread_start_opts(pthread_t *out, void *(*fn)(void *), void *arg, const char *name, size_t stack, int realtime) {
+    return launch(out, (start){.fn = fn, .arg = arg, .realtime = realtime}, name, stack, false);
 }
 
 int weft__thread_start_detached(void *(*fn)(void *), void *arg, const char *name) {

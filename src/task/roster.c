@@ -245,13 +245,25 @@ static int wait_for_result(weft__roster *r, int *result, weft_deadline deadline,
     return err;
 }
 
+/* Says once which option is missing: the code alone cannot. */
+static WEFT_COLD int no_results(const weft__scope *home) {
+    static _Atomic bool said;
+    if (!weft__xchg(&said, true, relaxed)) /* the first one sees false */
+        weft__say("weft_scope_wait_any: scope %p keeps no results: .results is missing in its weft_scope_opts",
+                  (const void *)home);
+    return WEFT_EINVAL;
+}
+
 int weft_scope_wait_any(weft_scope *scope, int *result, weft_deadline deadline) {
     weft__scope *home = weft__scope_of(scope);
     weft__slot *s = weft__enter();
     weft__block *b = weft__me();
     weft__roster *r = weft__scope_roster(home);
     int value = 0, err = weft__cancel_first(b, deadline);
-    if (!err && (!r || !r->keep || r->opener != b)) err = WEFT_EINVAL;
+    if (!err && !weft__scope_is_mine(home))
+        err = WEFT_EINVAL;
+    else if (!err && (!r || !r->keep))
+        err = no_results(home);
     if (!err) {
         weft__lock_take(&r->lock);
         err = next_result(r, &value);

@@ -229,6 +229,19 @@ int weft_start(const weft_config *cfg) {
     return err;
 }
 
+/* A plain thread counts itself in, so that no other runtime is started while it looks. */
+int weft_workers(void) {
+    weft__slot *s = weft__enter();
+    if (!s) weft__foreign_enter();
+    int phase = s ? WEFT_PHASE_RUNNING : weft__runtime_phase();
+    int n = phase == WEFT_PHASE_RUNNING || phase == WEFT_PHASE_STOPPING ? weft__rt.slots : 0;
+    if (s)
+        weft__leave();
+    else
+        weft__foreign_leave();
+    return n;
+}
+
 /* ---- stop ---- */
 
 /* Waits until no root task is alive. */

@@ -364,6 +364,22 @@ WEFT_INLINE int stop_anywhere(timer *t, bool bar) {
     return armed;
 }
 
+static bool is_armed(timer *t) {
+    weft__wheel *w = lock_timer(t);
+    if (!w) return false;
+    bool armed = t->place != OUT && t->place != BARRED;
+    weft__wheel_leave(w);
+    return armed;
+}
+
+bool weft_timer_armed(weft_timer *storage) {
+    if (in_task()) return is_armed(timer_of(storage)); /* as in stop_anywhere */
+    if (!enter_from_outside()) return false;
+    bool armed = is_armed(timer_of(storage));
+    weft__foreign_leave();
+    return armed;
+}
+
 int weft_timer_stop(weft_timer *storage) {
     return stop_anywhere(timer_of(storage), false);
 }

@@ -299,6 +299,41 @@ void timers() {
     k.stop();
 }
 
+/* However the block is left. */
+void locks() {
+    static weft_mutex m;
+    static weft_rwlock rw;
+    {
+        weft::lock_guard g(m);
+        CHECK_EQ(weft_mutex_trylock(&m), WEFT_EAGAIN);
+    }
+    CHECK(what_of([] {
+              weft::lock_guard g(m);
+              throw std::runtime_error("locked");
+          }) == "locked");
+    CHECK_EQ(weft_try(
+                 [](void *) -> int {
+                     weft::lock_guard g(m);
+                     weft_panic("locked");
+                 },
+                 nullptr, nullptr),
+             WEFT_EPANIC);
+    CHECK_EQ(weft_mutex_trylock(&m), 0);
+    weft_mutex_unlock(&m);
+    {
+        weft::read_guard g(rw);
+        CHECK_EQ(weft_rwlock_trywrlock(&rw), WEFT_EAGAIN);
+        CHECK_EQ(weft_rwlock_tryrdlock(&rw), 0);
+        weft_rwlock_rdunlock(&rw);
+    }
+    {
+        weft::write_guard g(rw);
+        CHECK_EQ(weft_rwlock_tryrdlock(&rw), WEFT_EAGAIN);
+    }
+    CHECK_EQ(weft_rwlock_trywrlock(&rw), 0);
+    weft_rwlock_wrunlock(&rw);
+}
+
 int ignored_exception(void *) {
     return weft::run([] {
         weft::scope s;
@@ -342,6 +377,10 @@ TEST(hpp_task, handles_join_cancel_and_move) { on_each(handles); }
 TEST(hpp_task, go_starts_detached_tasks) { on_each(detached); }
 TEST(hpp_task, spawn_takes_options) { on_each(named); }
 TEST(hpp_task, shields_and_pins_end_with_their_block) { on_each(guards); }
+TEST(hpp_task, locks_are_held_while_their_guard_lives) {
+    on_each(locks);
+    locks(); /* on a plain thread */
+}
 TEST(hpp_task, timers_and_tickers_end_with_their_block) { on_each(timers); }
 
 TEST(hpp_time, durations_become_deadlines) {

@@ -342,6 +342,21 @@ static int wrong_use(void *arg) {
 
 TEST(scope_wait_any, is_for_the_opener_of_a_scope_with_results) { run_each(wrong_use); }
 
+static int run_wrong_use(void *arg) {
+    (void)arg;
+    run_each(wrong_use);
+    return 0;
+}
+
+TEST(scope_wait_any, says_once_that_the_option_is_missing) {
+    struct test_child c;
+    test_child(run_wrong_use, NULL, &c);
+    CHECK_EQ(c.exit_code, 0);
+    const char *at = strstr(c.out, ".results is missing");
+    CHECK_MSG(at, "%s", c.out);
+    CHECK(!strstr(at + 1, ".results is missing"));
+}
+
 /* A failing child cancels the scope while its opener asks. */
 static int fails_while_asking(void *arg) {
     (void)arg;

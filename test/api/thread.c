@@ -2,6 +2,7 @@
 /* 1:1 threads, and threads that serve as workers. */
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "api/common.h"
@@ -25,6 +26,7 @@ static int named(void *arg) {
     CHECK_EQ(prctl(PR_GET_NAME, name, 0, 0, 0), 0);
     CHECK_STR(name, "a name");
     CHECK_EQ(weft_self(), 0);
+    CHECK_EQ(weft_thread_id(), (uint64_t)gettid());
     CHECK_EQ(sched_getcpu(), (int)(intptr_t)arg - 1);
     return 0;
 }
@@ -45,15 +47,59 @@ static int use_threads(void *arg) {
     CHECK_EQ(weft_thread_start(&t, panics, NULL, NULL), 0);
     CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
     CHECK_EQ(result, WEFT_EPANIC);
-    CHECK_EQ(weft_thread_start(&t, named, as_arg(cpu), &(weft_thread_opts){"a name", 1 << 20, cpu}), 0);
+    CHECK_EQ(
+        weft_thread_start(&t, named, as_arg(cpu), &(weft_thread_opts){.name = "a name", .stack_size = 1 << 20, .cpu = cpu}), 0);
     CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
     CHECK_EQ(result, 0);
     CHECK_EQ(weft_thread_start(&t, named, NULL, &(weft_thread_opts){.cpu = 100000}), WEFT_EINVAL);
+    CHECK_EQ(weft_thread_start(&t, named, NULL, &(weft_thread_opts){.realtime = -1}), WEFT_EINVAL);
+    CHECK_EQ(weft_thread_start(&t, named, NULL, &(weft_thread_opts){.realtime = 100}), WEFT_EINVAL);
+    CHECK_PTR(t, NULL);
     static weft_thread *self;
     CHECK_EQ(weft_thread_start(&self, join_self, &self, NULL), 0);
     CHECK_EQ(weft_thread_join(self, &result, WEFT_FOREVER), 0);
     CHECK_EQ(result, WEFT_EDEADLOCK);
     return 0;
+}
+
+/* ---- real-time ---- */
+
+static void *see_usual(void *arg) {
+    (void)arg;
+    CHECK_EQ(sched_getscheduler(0), SCHED_OTHER);
+    return NULL;
+}
+
+static int see_realtime(void *arg) {
+    struct sched_param p;
+    pthread_t t;
+    (void)arg;
+    CHECK_EQ(sched_getscheduler(0) & ~SCHED_RESET_ON_FORK, SCHED_FIFO);
+    CHECK_EQ(sched_getparam(0, &p), 0);
+    CHECK_EQ(p.sched_priority, 3);
+    CHECK_EQ(pthread_create(&t, NULL, see_usual, NULL), 0);
+    return pthread_join(t, NULL);
+}
+
+/* A process without the right to it, whatever this one has. */
+static int without_rights(void *arg) {
+    weft_thread *t = NULL;
+    struct rlimit none = {0, 0};
+    (void)arg;
+    CHECK_EQ(setrlimit(RLIMIT_RTPRIO, &none), 0);
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) return 0;
+    CHECK_EQ(weft_thread_start(&t, see_realtime, NULL, &(weft_thread_opts){.realtime = 3}), -EPERM);
+    CHECK_PTR(t, NULL);
+    return 0;
+}
+
+TEST(thread, a_realtime_priority_is_given_or_refused_with_eperm) {
+    weft_thread *t = NULL;
+    int result = -1, err = weft_thread_start(&t, see_realtime, NULL, &(weft_thread_opts){.realtime = 3});
+    CHECK(err == 0 || err == -EPERM); /* that is the machine's */
+    if (!err) CHECK_EQ(weft_thread_join(t, &result, WEFT_FOREVER), 0);
+    CHECK_EQ(result, err ? -1 : 0);
+    CHECK_CHILD(without_rights);
 }
 
 TEST(thread, results_panics_names_and_cpus_from_tasks) { run_each_watched(use_threads); }

@@ -39,6 +39,38 @@ static int passes_all(void *arg) {
     return 0;
 }
 
+static int undelivered;
+static void count_lost(void *elem, void *arg) {
+    CHECK_EQ(*(int *)elem, *(int *)arg);
+    undelivered++;
+}
+
+/* The latest only, and what gave way is told. */
+static int options(void *arg) {
+    int v, lost = 1;
+    (void)arg;
+    undelivered = 0;
+    weft_chan_opts o = {.kind = WEFT_CHAN_LATEST, .on_undelivered = count_lost, .arg = &lost, .name = "latest"};
+    weft_chan_stats st;
+    ints c = ints_new_opts(&o);
+    for (v = 1; v <= 2; v++) CHECK_EQ(ints_try_send(c, &v), 0);
+    CHECK_EQ(undelivered, 1);
+    CHECK_EQ(ints_try_recv(c, &v), 0);
+    CHECK_EQ(v, 2);
+    weft_chan_stats_get(c.chan, &st);
+    CHECK_STR(st.name, "latest");
+    CHECK_EQ(ints_is_closed(c), false);
+    CHECK_EQ(ints_close(c), 0);
+    CHECK_EQ(ints_is_closed(c), true);
+    ints_unref(c);
+    c = ints_new_opts(NULL);
+    CHECK_EQ(ints_cap(c), 0);
+    ints_unref(c);
+    o.kind = 77;
+    CHECK_PTR(ints_new_opts(&o).chan, NULL);
+    return 0;
+}
+
 static int results(void *arg) {
     (void)arg;
     record in = {7, "seven"}, out = {0, ""};
@@ -143,3 +175,4 @@ TEST(typed, cases_of_a_select) { each(selects, NULL); }
 TEST(typed, ends_are_elements_of_other_channels) { each(ends_are_elements, NULL); }
 TEST(typed, a_handle_has_the_untyped_channel) { each(untyped, NULL); }
 TEST(typed, there_is_none_without_memory_for_it) { CHECK(ints_new(SIZE_MAX).chan == NULL); }
+TEST(typed, channels_of_all_kinds) { each(options, NULL); }

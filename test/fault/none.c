@@ -31,7 +31,9 @@ static void look_at_channels(weft_chan *c) {
     ASKS_NOTHING(CHECK_EQ(weft_chan_try_send(c, &v), WEFT_EAGAIN));
     ASKS_NOTHING(CHECK_EQ(weft_chan_try_recv(c, &v), 0));
     ASKS_NOTHING(weft_chan_unref(weft_chan_ref(c)));
+    ASKS_NOTHING(CHECK_EQ(weft_chan_is_closed(c), false));
     ASKS_NOTHING(CHECK_EQ(weft_chan_close(c), 0));
+    ASKS_NOTHING(CHECK_EQ(weft_chan_is_closed(c), true));
     ASKS_NOTHING(CHECK_EQ(weft_chan_close(c), WEFT_ECLOSED));
 }
 
@@ -39,6 +41,7 @@ static void look_about(void) {
     weft_stats stats;
     char text[WEFT_ADDR_MAX];
     weft_addr a = {.len = 0};
+    weft_timer timer = {{0}};
     ASKS_NOTHING(CHECK_GT(weft_now(), 0));
     ASKS_NOTHING(CHECK_EQ(weft_at(7).ns, 7));
     ASKS_NOTHING(CHECK_GT(weft_after(HOUR).ns, HOUR));
@@ -50,6 +53,9 @@ static void look_about(void) {
     ASKS_NOTHING(CHECK_EQ(weft_cancel_cause(), 0));
     ASKS_NOTHING((void)weft_addr_text(&a, text, sizeof text));
     ASKS_NOTHING((void)weft_net_error());
+    ASKS_NOTHING(CHECK_GT(weft_thread_id(), 0));
+    ASKS_NOTHING((void)weft_workers());
+    ASKS_NOTHING(CHECK_EQ(weft_timer_armed(&timer), false));
     ASKS_NOTHING((void)weft_stack_sites(count_site, NULL));
     ASKS_NOTHING(weft_stats_get(&stats));
 }
