@@ -119,8 +119,13 @@ typedef struct weft_sem {
 WEFT_API int weft_sem_init(weft_sem *s, uint32_t units);
 /* Takes a unit: 0; WEFT_ETIMEDOUT, WEFT_EAGAIN, WEFT_ECANCELED. */
 WEFT_API int weft_sem_acquire(weft_sem *s, weft_deadline deadline);
+/* Takes several units at once, or none: as weft_sem_acquire. Waiters are served in their order: while the first one waits for its units, no later one gets any,
+ * however few it wants. 0 units: 0 at once, cancelled or not. WEFT_EINVAL: more than WEFT_SEM_MAX. */
+WEFT_API int weft_sem_acquire_n(weft_sem *s, uint32_t units, weft_deadline deadline);
 /* 0 or WEFT_EAGAIN. Not a cancellation point. */
 WEFT_API int weft_sem_try(weft_sem *s);
+/* How many units can be taken now: 0 while somebody waits. It may be another number by the time you look at it. */
+WEFT_API uint32_t weft_sem_available(weft_sem *s);
 /* Gives a unit, or several, back; who waits longest gets it. From anywhere. More than WEFT_SEM_MAX together abort. */
 WEFT_API void weft_sem_release(weft_sem *s);
 WEFT_API void weft_sem_release_n(weft_sem *s, uint32_t units);

@@ -98,6 +98,9 @@ static void one_alone(void) {
     CHECK_EQ(weft_sem_try(&units), 0);
     CHECK_EQ(weft_sem_try(&units), WEFT_EAGAIN);
     weft_sem_release_n(&units, 2);
+    CHECK_EQ(weft_sem_acquire_n(&units, 2, WEFT_FOREVER), 0);
+    CHECK_EQ(weft_sem_available(&units), 0);
+    weft_sem_release_n(&units, 2);
     weft_rwlock_destroy(&l);
     weft_mutex_destroy(&x);
     weft_sem_destroy(&units);

@@ -8,7 +8,7 @@ static bool may_be(int rc) { return rc == 0 || rc == WEFT_ETIMEDOUT || rc == WEF
 
 /* ---- mutex and rwlock ---- */
 
-enum { LOCKS = 3, UNITS = 2 };
+enum { LOCKS = 3, UNITS = 4 };
 
 static struct round {
     weft_mutex m[LOCKS];
@@ -57,13 +57,15 @@ static void use_rwlock(uint64_t *rnd) {
 }
 
 static void use_sem(uint64_t *rnd) {
-    int rc = weft_sem_acquire(&r.sem, random_deadline(rnd));
+    uint32_t n = 1 + (uint32_t)test_below(rnd, 2) * (uint32_t)test_below(rnd, UNITS); /* mostly 1 */
+    int rc = n == 1 ? weft_sem_acquire(&r.sem, random_deadline(rnd)) : weft_sem_acquire_n(&r.sem, n, random_deadline(rnd));
     CHECK(may_be(rc));
     if (rc) return;
-    CHECK_LT(atomic_fetch_add(&r.units, 1), UNITS);
+    CHECK_LE(atomic_fetch_add(&r.units, (int)n), UNITS - (int)n);
+    CHECK_LE(weft_sem_available(&r.sem), UNITS - n);
     random_pause(rnd);
-    atomic_fetch_sub(&r.units, 1);
-    weft_sem_release(&r.sem);
+    atomic_fetch_sub(&r.units, (int)n);
+    weft_sem_release_n(&r.sem, n);
 }
 
 static int actor(void *arg) {
@@ -120,6 +122,7 @@ static int one_round(void *arg) {
         weft_mutex_destroy(&r.m[k]); /* nobody holds it or waits */
         weft_rwlock_destroy(&r.rw[k]);
     }
+    CHECK_EQ(weft_sem_available(&r.sem), UNITS);
     for (int i = 0; i < UNITS; i++) CHECK_EQ(weft_sem_try(&r.sem), 0);
     CHECK_EQ(weft_sem_try(&r.sem), WEFT_EAGAIN);
     return 0;
