@@ -32,6 +32,9 @@ set(weft_timeout_default 120)
 # of the time goes into translating the program, and a child has what its parent has translated.
 function(weft_add_tests source program label)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  if(program STREQUAL test_api_tsan)
+    list(APPEND weft_test_environment WEFT_TSAN_INSIDE=0) # the other programs let TSan check the library
+  endif()
   file(STRINGS ${source} lines REGEX "^TEST(_[A-Z]+)*\\([a-z0-9_]+, *[a-z0-9_]+")
   if(WEFT_TEST_WHOLE)
     list(LENGTH lines cost)

@@ -15,6 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Under TSan the library itself is checked, unless it was said otherwise; before the library looks. */
+__attribute__((constructor(101))) static void check_the_library(void) { setenv("WEFT_TSAN_INSIDE", "1", 0); }
+
 static struct test *tests, **tests_tail = &tests;
 static struct test *current; /* the test this process runs */
 

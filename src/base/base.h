@@ -30,6 +30,13 @@
 #endif
 #endif
 
+/* A function that changes stacks inside must not be instrumented: its entry and its exit would be counted on different ones. */
+#ifdef WEFT_TSAN
+#define WEFT_NO_TSAN __attribute__((disable_sanitizer_instrumentation))
+#else
+#define WEFT_NO_TSAN
+#endif
+
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define weft__assume(x) ((x) ? (void)0 : __builtin_unreachable())

@@ -120,6 +120,7 @@ weft_chan *weft_chan_new_opts(size_t elem_size, const weft_chan_opts *opts) {
         parts_free(&p, o->kind);
         return NULL;
     }
+    weft__san_acquire(c); /* its last life; pairs with weft_chan_unref */
     chan_init(c, o, elem_size, cap, &p);
     return c;
 }
@@ -167,6 +168,7 @@ void weft_chan_unref(weft_chan *c) {
     parts p = {c->buffer, c->name, c->spare};
     parts_free(&p, c->kind);
     c->buffer = NULL;
+    weft__san_release(c); /* the slot's cache may be all that orders its next life */
     put(c);
 }
 
@@ -488,7 +490,8 @@ static void learn(weft_chan *c) {
 
 /* Now and then, under the lock: if it was always somebody on this slot lately who came this way, the lock leans there from now on. */
 WEFT_INLINE void lean(weft_chan *c, weft__slot *s, uint32_t operations) {
-    if (weft__load(&c->lock.kept, relaxed) || weft__fences) { /* K1: it leans, or somebody is straightening it; K5 */
+    if (weft__load(&c->lock.kept, relaxed) || weft__fences ||
+        weft__san_tasks) { /* K1: it leans, or somebody is straightening it; K5 */
         c->lean_lasted += c->lean_lasted < UINT32_MAX / 2 ? operations : 0;
         return;
     }

@@ -19,6 +19,29 @@ weft__bounds weft__san_thread(void) {
     return b;
 }
 
+#ifdef WEFT_TSAN
+WEFT_NO_TSAN void weft__san_quiet_begin(bool *quiet) {
+    if (!weft__san_tasks || *quiet) return;
+    *quiet = true;
+    weft__san_unchecked_begin();
+}
+
+WEFT_NO_TSAN void weft__san_quiet_end(bool *quiet) {
+    if (!*quiet) return;
+    *quiet = false;
+    weft__san_unchecked_end();
+}
+
+WEFT_NO_TSAN void weft__san_start(weft__stack *s, bool *quiet, void *worker, void *key, _Atomic uint64_t *id) {
+    if (!weft__san_tasks) return;
+    if (__tsan_get_current_fiber() != worker) __tsan_switch_to_fiber(worker, __tsan_switch_to_fiber_no_sync);
+    __tsan_switch_to_fiber(weft__san_stack(s).fiber, __tsan_switch_to_fiber_no_sync);
+    weft__san_quiet_begin(quiet);
+    __tsan_acquire(id);  /* pairs with weft__san_publish */
+    __tsan_acquire(key); /* of the worker */
+}
+#endif
+
 void weft__san_fiber_drop(void *fiber) {
 #ifdef WEFT_TSAN
     __tsan_destroy_fiber(fiber);

@@ -33,20 +33,34 @@ enum {
 bool weft__vm_one_by_one;
 
 void *weft__malloc(size_t n) {
-    return weft__fault() ? NULL : malloc(n);
+    if (weft__fault()) return NULL;
+    weft__san_unchecked_begin();
+    void *p = malloc(n);
+    weft__san_unchecked_end();
+    return p;
 }
 
 void *weft__calloc(size_t n, size_t sz) {
-    return weft__fault() ? NULL : calloc(n, sz);
+    if (weft__fault()) return NULL;
+    weft__san_unchecked_begin();
+    void *p = calloc(n, sz);
+    weft__san_unchecked_end();
+    return p;
 }
 
 void *weft__calloc_lines(size_t n) {
-    void *p = weft__fault() ? NULL : aligned_alloc(WEFT_LINE, n);
-    return p ? memset(p, 0, n) : NULL;
+    if (weft__fault()) return NULL;
+    weft__san_unchecked_begin();
+    void *p = aligned_alloc(WEFT_LINE, n);
+    if (p) memset(p, 0, n);
+    weft__san_unchecked_end();
+    return p;
 }
 
 void weft__free(void *p) {
+    weft__san_unchecked_begin();
     free(p);
+    weft__san_unchecked_end();
 }
 
 size_t weft__page_size(void) {

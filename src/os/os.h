@@ -32,6 +32,25 @@ const char *weft__env(const char *name);
 /* It is there, and is "1". */
 bool weft__env_on(const char *name);
 
+/* ---- ThreadSanitizer (tsan.c) ---- */
+
+/* True: TSan checks the program and not the library (context/sanitize.h). Fixed before main; false in all other builds. */
+#ifdef WEFT_TSAN
+extern bool weft__san_tasks;
+/* Between these TSan does not check what the caller reads and writes, and takes memory that it allocates for new. */
+void weft__san_unchecked_begin(void);
+void weft__san_unchecked_end(void);
+/* The thread's tasks use it one after the other. */
+void weft__san_threads_own(void *p, size_t n);
+#else
+enum { weft__san_tasks = 0 };
+WEFT_INLINE void weft__san_unchecked_begin(void) {}
+WEFT_INLINE void weft__san_unchecked_end(void) {}
+WEFT_INLINE void weft__san_threads_own(void *p, size_t n) {
+    (void)p, (void)n;
+}
+#endif
+
 /* ---- memory ---- */
 
 void *weft__malloc(size_t n);            /* NULL: none */

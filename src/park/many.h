@@ -59,6 +59,10 @@ WEFT_INLINE void weft__many_unlock(weft__lock **order, size_t n) {
  * frame goes. A partner may resume it as soon as its own object's lock is left; the waiter then takes the others. Either way the frame
  * is there until the last lock is left, and not touched after that. */
 void weft__many_post(weft__slot *s, void *many);
+/* What the waiter has done is seen by those who take the locks next (context/sanitize.h). */
+WEFT_INLINE void weft__many_san_parks(weft__many *m) {
+    for (size_t i = 0; weft__san_tasks && i < m->locks; i++) weft__san_release(m->order[i]);
+}
 
 /* One attempt. False: it did not park. `refused`: it must not, and this is why; or 0. */
 WEFT_INLINE bool weft__many_park(weft__many *m, weft__many_kind kind, weft__wait *wait, weft_deadline deadline, int refused,

@@ -35,6 +35,7 @@ WEFT_HOT void weft__resume(weft__block *b, weft__slot *s) {
             weft__ready(s, t);
         } else {
             weft__foreign_enter(); /* the task may run, end, and let the runtime end, while we are still in here */
+            weft__san_woken(t);
             weft__slot *last = weft__since_where(weft__load(&b->since, relaxed)); /* written before it parked */
             weft__inject_task(t);
             weft__work_injected(last);
@@ -44,6 +45,7 @@ WEFT_HOT void weft__resume(weft__block *b, weft__slot *s) {
     }
     if (kind == WEFT_BLOCK_SPECIAL) {
         if (!s) weft__foreign_enter(); /* as above */
+        weft__san_woken(weft__container(b, weft__task, b));
         weft__special_ready(s, weft__container(b, weft__task, b));
         if (!s) weft__foreign_leave();
         return;

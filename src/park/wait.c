@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The waiter's side: deadlines, being found by cancellation, leaving the stack. */
-#include "park/park.h"
+#include "park/many.h"
 
 #include "sched/switch.h"
 #include "task/task.h"
@@ -76,6 +76,7 @@ weft__slot *weft__wait_many(weft__block *b, weft__slot *s, weft_deadline deadlin
         weft__thread_sleep(t, deadline.ns);
     } else {
         weft__store(&b->since, weft__load(&s->now, relaxed), relaxed); /* for people */
+        if (post == weft__many_post) weft__many_san_parks(arg);
         weft__park(weft__self(), s, post, arg);
         s = weft__here(weft__self()); /* H9 */
     }

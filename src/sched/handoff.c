@@ -83,6 +83,18 @@ static weft__slot *lost(weft__worker *w) {
     return weft__here(weft__self()); /* H9 */
 }
 
+#ifdef WEFT_TSAN
+WEFT_NO_TSAN void weft__san_enter(weft__worker *w) {
+    weft__task *t = weft__cur(w);
+    if (t) weft__san_quiet_begin(&t->quiet);
+}
+
+WEFT_NO_TSAN void weft__san_exit(weft__worker *w) {
+    weft__task *t = weft__cur(w);
+    if (t) weft__san_quiet_end(&t->quiet);
+}
+#endif
+
 weft__slot *weft__enter_slow(void) {
     weft__worker *w = weft__self();
     if (w == &weft__nobody) {

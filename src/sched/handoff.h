@@ -74,9 +74,23 @@ WEFT_INLINE void weft__slot_outside(weft__slot *s, weft__worker *w) {
 #endif
 }
 
+/* The task that runs on the worker is inside the runtime, and is there no more (context/sanitize.h). */
+#ifdef WEFT_TSAN
+void weft__san_enter(weft__worker *w);
+void weft__san_exit(weft__worker *w);
+#else
+WEFT_INLINE void weft__san_enter(weft__worker *w) {
+    (void)w;
+}
+WEFT_INLINE void weft__san_exit(weft__worker *w) {
+    (void)w;
+}
+#endif
+
 /* Into the runtime: *w and *s are the worker and the slot this task runs on. False: not as easily as that (a plain thread, or somebody
  * wants the slot); then weft__enter must follow, before anything else. For fast paths that make no calls. */
 WEFT_INLINE bool weft__enter_with(weft__worker *w, weft__slot **s) {
+    weft__san_enter(w);
     weft__store(&w->in_rt, 1, relaxed); /* H2; pairs with the acquire in weft__slot_take */
     weft__compiler_barrier();
     uintptr_t gate = weft__load(&w->gate, relaxed); /* H2 */
@@ -110,6 +124,7 @@ WEFT_INLINE void weft__leave_on(weft__worker *w) {
 #ifdef WEFT_DEBUG_CHECKS
     weft__slot_outside(weft__gate_slot(weft__load(&w->gate, relaxed)), w);
 #endif
+    weft__san_exit(w);
     weft__store(&w->in_rt, 0, release); /* H6; pairs with the acquire in weft__slot_take */
 }
 WEFT_INLINE void weft__leave(void) {

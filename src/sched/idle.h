@@ -26,11 +26,13 @@ WEFT_INLINE void weft__work_made(weft__slot *s) {
 }
 /* Around what a plain thread does with the runtime's memory: weft_stop waits for its end. */
 WEFT_INLINE void weft__foreign_enter(void) {
+    weft__san_unchecked_begin();
     weft__add(&weft__rt.foreign_inside, 1,
               seq_cst); /* before the look at the phase, or at what keeps it; pairs with weft_stop */
 }
 WEFT_INLINE void weft__foreign_leave(void) {
     weft__sub(&weft__rt.foreign_inside, 1, release); /* pairs with the acquire in weft_stop */
+    weft__san_unchecked_end();
 }
 
 /* After making work from outside any slot: somebody must look at the global queues soon, with the slot `home` if that is idle. */

@@ -111,6 +111,7 @@ struct weft__task {
     weft__fresh *inner;  /* a child that runs inside this one's weft_scope_end; NULL: none */
     weft__fp fp;         /* where its floating-point control words are put when they are looked at; not kept */
     void *fake;          /* sanitizer's state while it does not run */
+    bool quiet;          /* the stack's: its accesses are not checked (context/sanitize.h) */
     weft__unwind unwind;
     _Alignas(16) char copy[WEFT_FRESH_ARGS];
 };

@@ -17,6 +17,7 @@ static WEFT_NOINLINE WEFT_NO_TSAN void leave_for_fresh(weft__worker *w, weft__sl
         return;
     }
     weft__stack *st = weft__stack_get(&s->stacks, (int)f->shape.size_class);
+    weft__san_start(st, weft__task_quiet(st), w->bounds.fiber, &w->sp, &f->id);
     weft__set_cur(w, weft__task_begin(s, f, st));
     weft__san_leave(&me->fake, weft__san_stack(st));
     weft__ctx_start(&me->sp, st->high);
@@ -35,12 +36,14 @@ WEFT_INLINE WEFT_NO_TSAN weft__worker *arrive(void) {
     weft__worker *w = weft__self(); /* H9 */
     weft__task *me = weft__cur(w);
     weft__san_arrive(me->fake);
+    weft__san_resumed(w, me);
     *w->errno_at = me->saved_errno;
     return w;
 }
 
 WEFT_INLINE WEFT_NO_TSAN void leave(weft__worker *w, weft__slot *s, weft__task *me, weft__work k) {
     me->saved_errno = *w->errno_at;
+    weft__san_left(w);
     if (unlikely(weft__is_fresh(k)))
         leave_for_fresh(w, s, me, weft__as_fresh(k));
     else

@@ -68,8 +68,29 @@ WEFT_INLINE weft__work weft__pick(weft__slot *s) {
     return f ? weft__work_fresh(f) : 0;
 }
 
+/* What TSan is told of a wait (context/sanitize.h): by the task that is about to park, with what `post` will be given; by its waker; by the task when
+ * it goes on. */
+WEFT_INLINE void weft__san_parks(weft__task *t, void *arg) {
+    weft__san_release(arg);
+    weft__san_release(&t->link);
+}
+WEFT_INLINE void weft__san_woken(weft__task *t) {
+    weft__san_acquire(&t->link);
+    weft__san_release(&t->sp);
+}
+WEFT_INLINE void weft__san_resumed(weft__worker *w, weft__task *t) {
+    weft__san_acquire(&t->sp);
+    weft__san_acquire(&w->sp); /* pairs with open_thread */
+}
+
+/* A task leaves the worker: on a bound thread, whose own variables the next one may use. */
+WEFT_INLINE void weft__san_left(weft__worker *w) {
+    if (weft__san_tasks && w->own_thread) weft__san_release(&w->sp); /* pairs with weft__san_resumed */
+}
+
 /* Makes a task ready: it runs next on this slot. */
 WEFT_INLINE void weft__ready(weft__slot *s, weft__task *t) {
+    weft__san_woken(t);
     weft__task *old = weft__load(&s->next, relaxed); /* thieves only take: it stays empty if it is */
     if (likely(!old) || !weft__rt.many)              /* publishes the task; pairs with a thief's CAS in find.c */
         weft__store(&s->next, t, release);
@@ -83,6 +104,7 @@ WEFT_INLINE void weft__ready(weft__slot *s, weft__task *t) {
 
 /* The same, but it runs behind those who are ready. With nobody else it is the next one, and no thief is called for it. */
 WEFT_INLINE void weft__ready_last(weft__slot *s, weft__task *t) {
+    weft__san_woken(t);
     bool alone = weft__load(&s->head, relaxed) == weft__load(&s->tail, relaxed); /* R2; thieves only take */
     if (alone && !weft__load(&s->next, relaxed)) {
         weft__store(&s->next, t, release); /* as in weft__ready */
@@ -92,11 +114,18 @@ WEFT_INLINE void weft__ready_last(weft__slot *s, weft__task *t) {
     weft__work_made(s);
 }
 
+/* For the sanitizer: of the stack, whether a task has been on it yet or not. */
+WEFT_INLINE bool *weft__task_quiet(weft__stack *s) {
+    return &((weft__task *)weft__stack_head(s))->quiet;
+}
+
 WEFT_INLINE void weft__run_post(weft__worker *w) {
     weft__post *post = w->post;
     if (post) {
         w->post = NULL;
+        weft__san_post_begin();
         post(weft__here(w), w->post_arg);
+        weft__san_post_end();
     }
 }
 
@@ -119,6 +148,7 @@ void weft__post_back(weft__slot *s, void *task);
 WEFT_INLINE void weft__park(weft__worker *w, weft__slot *s, weft__post *post, void *arg) {
     w->post = post;
     w->post_arg = arg;
+    weft__san_parks(weft__cur(w), arg);
     weft__switch(w, s, weft__cur(w), weft__pick(s));
 }
 

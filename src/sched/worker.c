@@ -27,6 +27,9 @@ static void open_thread(weft__worker *w) {
     w->errno_at = &errno;
     w->eh = weft__eh_here();
     w->bounds = weft__san_thread();
+    weft__san_release(&w->sp); /* what the thread began with: its own variables; pairs with weft__san_resumed */
+    weft__san_threads_own(w->errno_at, sizeof *w->errno_at);
+    if (w->eh) weft__san_threads_own(w->eh, sizeof *w->eh);
     weft__store(&w->tid, weft__thread_id(), relaxed); /* the watch looks only where there is a slot */
     weft__store(&w->in_rt, 1, relaxed);               /* pairs with weft__slot_take: it has no slot yet */
 }
@@ -50,6 +53,7 @@ static WEFT_NO_TSAN void run(weft__worker *w, weft__work k) {
     if (weft__is_fresh(k)) {
         weft__stack *st = stack_for(s, weft__as_fresh(k));
         if (!st) return;
+        weft__san_start(st, weft__task_quiet(st), w->bounds.fiber, &w->sp, &weft__as_fresh(k)->id);
         weft__set_cur(w, weft__task_begin(s, weft__as_fresh(k), st));
         weft__san_leave(&w->fake, weft__san_stack(st));
         weft__ctx_start(&w->sp, st->high);
@@ -64,6 +68,8 @@ static WEFT_NO_TSAN void run(weft__worker *w, weft__work k) {
 
 /* Serves until there is nothing to find any more: the runtime stops, or the worker retires. */
 static void serve(weft__worker *w) {
+    bool quiet = false;
+    weft__san_quiet_begin(&quiet);
     open_thread(w);
     if (weft__stack_thread_open() < 0)
         weft__say("no alternate signal stack for worker %d: a stack overflow there will not be reported", w->id);
@@ -78,6 +84,7 @@ static void serve(weft__worker *w) {
     weft__stack_thread_close();
     weft__thread_unbind(); /* it may be somebody else's thread */
     weft__self_worker = &weft__nobody;
+    weft__san_quiet_end(&quiet);
 }
 
 /* ---- the list of all ---- */

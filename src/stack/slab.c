@@ -89,6 +89,7 @@ static struct {
 } pool = {.growing = PTHREAD_MUTEX_INITIALIZER};
 
 void (*weft__stack_fiber_drop)(void *fiber);
+bool weft__stack_alone;
 
 int weft__stack_class(size_t size) {
     if (size > WEFT_STACK_MAX) return -1;
@@ -205,8 +206,8 @@ static weft__stack *make(weft__stack_fresh *f) {
     s->guards = (uint8_t)f->guards;
     s->low = slab->base + i * weft__stack_stride(slab->size_class) + weft__guard_size(slab->size_class);
     s->high = (char *)s - WEFT_STACK_HEAD;
-    s->inside = weft__stack_measuring ? 0 : (uint32_t)(weft__stack_class_size(slab->size_class) / 8);
-    s->again = weft__stack_measuring ? WEFT_STACK_CLASSES + 1 : s->size_class;
+    s->inside = weft__stack_alone ? 0 : (uint32_t)(weft__stack_class_size(slab->size_class) / 8);
+    s->again = weft__stack_alone ? WEFT_STACK_CLASSES + 1 : s->size_class;
     s->watched = weft__stack_measuring || f->guards == 1;
     if (f->guards == 1) {
         s->low += WEFT_STACK_CANARY;
@@ -277,8 +278,43 @@ void weft__stack_spill(weft__stack_cache *c, int cls) {
     pool_give(&pool.magazines[cls], first, WEFT_STACK_MAGAZINE);
 }
 
+#ifdef WEFT_TSAN
+enum {
+    COOLING = 64
+}; /* tasks that end on a slot before the next one is on the same stack: each keeps some pages and a fiber */
+
+weft__stack *weft__stack_cool(weft__stack_cache *c, weft__stack *s) {
+    int cls = s->size_class;
+    s->next = NULL;
+    if (c->cooling[cls].count++)
+        c->cooling[cls].last->next = s;
+    else
+        c->cooling[cls].first = s;
+    c->cooling[cls].last = s;
+    if (c->cooling[cls].count <= COOLING) return NULL;
+    s = c->cooling[cls].first;
+    c->cooling[cls].first = s->next;
+    c->cooling[cls].count--;
+    return s;
+}
+
+static void flush_cooling(weft__stack_cache *c, int cls) {
+    while (c->cooling[cls].count) {
+        weft__stack *s = c->cooling[cls].first;
+        c->cooling[cls].first = s->next;
+        c->cooling[cls].count--;
+        push(c, cls, s);
+    }
+}
+#else
+static void flush_cooling(weft__stack_cache *c, int cls) {
+    (void)c, (void)cls;
+}
+#endif
+
 void weft__stack_cache_flush(weft__stack_cache *c) {
     for (int cls = 0; cls < WEFT_STACK_CLASSES; cls++) {
+        flush_cooling(c, cls);
         if (c->free[cls]) pool_give(&pool.magazines[cls], c->free[cls], c->count[cls]);
         c->free[cls] = NULL;
         c->count[cls] = 0;

@@ -50,6 +50,12 @@ typedef struct weft__stack_cache {
     weft__stack *free[WEFT_STACK_CLASSES + 1]; /* that of WEFT_STACK_ASK is always empty */
     uint32_t count[WEFT_STACK_CLASSES];
     weft__stack_fresh fresh[WEFT_STACK_CLASSES];
+#ifdef WEFT_TSAN
+    struct {
+        weft__stack *first, *last;
+        uint32_t count;
+    } cooling[WEFT_STACK_CLASSES]; /* in the order they came back */
+#endif
 } weft__stack_cache;
 
 /* The class whose stacks reserve at least `size` bytes, guard and top included (0 = WEFT_STACK_DEFAULT); -1: beyond
@@ -87,8 +93,13 @@ WEFT_INLINE void *weft__stack_head(weft__stack *s) {
 WEFT_COLD bool weft__stack_refill(weft__stack_cache *c, int cls);
 WEFT_COLD void weft__stack_spill(weft__stack_cache *c, int cls);
 WEFT_COLD void weft__stack_look(weft__stack *s);
+/* TSan checks the program: the stack is free behind COOLING others. Returns the one that is free now; NULL: none. */
+weft__stack *weft__stack_cool(weft__stack_cache *c, weft__stack *s);
 /* Forgets what a task that left without returning told AddressSanitizer about its frames. */
 void weft__stack_unpoison(weft__stack *s);
+/* Set before the pool opens: no two tasks share a stack by running inside each other or one after the other on it. */
+extern bool weft__stack_alone;
+
 /* Gives every cached stack back to the pool (a slot that ends); never from one of them. */
 void weft__stack_cache_flush(weft__stack_cache *c);
 
@@ -109,6 +120,9 @@ WEFT_INLINE weft__stack *weft__stack_get(weft__stack_cache *c, int cls) {
 WEFT_INLINE void weft__stack_put(weft__stack_cache *c, weft__stack *s) {
     int cls = s->size_class;
     if (unlikely(s->watched)) weft__stack_look(s);
+#ifdef WEFT_TSAN
+    if (weft__stack_alone && !(s = weft__stack_cool(c, s))) return;
+#endif
     s->next = c->free[cls];
     c->free[cls] = s;
     if (unlikely(++c->count[cls] >= 4 * WEFT_STACK_MAGAZINE)) weft__stack_spill(c, cls);

@@ -44,6 +44,8 @@ static int wait_with(weft__cond *c, weft__mutex *m, weft__sync_wait *w, bool *re
     *released = true;
     if (weft__held_on()) weft__held_remove(m, w->id);
     weft__store(&m->owner, 0, relaxed); /* the holder's own, until behind is done */
+    weft__san_release(w->lock);         /* as in weft__park; these are left behind us */
+    weft__san_release(&m->state);
     w->block->waiter = &w->x;
     weft__store(&w->block->queued, w->lock, release); /* P2; pairs with interrupt_single */
     w->slot = weft__wait_many(w->block, w->slot, w->deadline, WEFT_WAIT_COND, post_release, &behind);

@@ -71,6 +71,7 @@ static int wait_for(weft__mutex *m, weft__sync_wait *w) {
             }
             if (err == HANDED_OVER) {
                 weft__add(&m->state, -(uint32_t)WEFT_HANDED, relaxed); /* a hint to spinners; M1: nobody else does */
+                weft__san_acquire(&m->state);
                 return 0;
             }
             return err;

@@ -60,6 +60,7 @@ static const setting settings[] = {
     {"WEFT_STACK_ADVISED", NULL, .kind = FLAG, .flag = WEFT_STACK_ADVISED, .means = "0 or 1"},
     {"WEFT_STACK_GUARDS", NULL, .kind = WORD, .means = "region, protect or canary"},
     {"WEFT_NO_MEMBARRIER", NULL, .kind = WORD, .means = "0 or 1"},
+    {"WEFT_TSAN_INSIDE", NULL, .kind = WORD, .means = "0 or 1"},
     {"WEFT_NO_PROCESS_MADVISE", NULL, .kind = WORD, .means = "0 or 1"},
     {"WEFT_NO_EVENTFD", NULL, .kind = WORD, .means = "0 or 1"},
     {"WEFT_NO_EPOLL_PWAIT2", NULL, .kind = WORD, .means = "0 or 1"},

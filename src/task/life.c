@@ -112,6 +112,7 @@ static WEFT_COLD void end_linked(weft__task *t) {
  * afterwards, its stack is not. `plain`: it has nothing extra and no error. */
 WEFT_INLINE weft__work end(weft__slot *s, weft__task *t, int result, const bool plain) {
     weft__scope *home = t->b.home;
+    weft__san_release(&weft__rt); /* pairs with close_runtime */
     weft__task_check_scopes(t);
     if (unlikely(t->b.linked > WEFT_LINK_NEEDLESS)) end_linked(t);
     weft__block *owner = home->owner; /* S1; and before the handle, which may hold the scope, is let go */
@@ -179,6 +180,8 @@ WEFT_NO_TSAN void *weft__task_main(void) {
     weft__san_arrive(NULL);
     weft__work k = live();
     weft__worker *w = weft__self();
+    weft__san_left(w);
+    weft__san_exit(w); /* a fiber must not end without */
     if (weft__is_fresh(k)) {
         w->pending = k;
         k = 0;

@@ -69,6 +69,7 @@ static int configure(const weft_config *given) {
     weft__shape plain = {.size_class = (uint8_t)(c.flags & WEFT_STACK_ADVISED ? WEFT_STACK_ASK : weft__rt.default_class)};
     weft__store(&weft__rt.plain, plain.needs, relaxed); /* nobody else is there yet */
     weft__stack_measuring = c.flags & (WEFT_STACK_MEASURE | WEFT_STACK_REPORT | WEFT_STACK_ADVISED);
+    weft__stack_alone = weft__stack_measuring || weft__san_tasks;
     weft__rt.report_stacks = c.flags & WEFT_STACK_REPORT;
     weft__rt.max_threads = c.max_threads ? c.max_threads : WEFT_THREADS_MAX;
     weft__rt.search = c.search == 0 ? 20 * WEFT_US : c.search < 0 ? 0 : c.search;
@@ -261,7 +262,8 @@ static int drain(weft_deadline deadline) {
 
 /* Nothing is alive, and no plain thread gets in any more. */
 static void close_runtime(void) {
-    weft__root_drained(); /* other stoppers */
+    weft__san_acquire(&weft__rt); /* pairs with the end of each task */
+    weft__root_drained();         /* other stoppers */
     while (weft__load(&weft__rt.foreign_inside, seq_cst))
         sched_yield(); /* on their way out; pairs with weft__foreign_enter, leave */
     weft__pool_close();

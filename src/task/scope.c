@@ -227,6 +227,7 @@ static WEFT_NOINLINE void park_for_children(weft__scope *s) {
     weft__store(&b->reason, WEFT_WAIT_SCOPE, relaxed); /* for people */
     weft__store(&b->since, weft__load(&slot->now, relaxed), relaxed);
     weft__park(w, slot, post_settle, s);
+    weft__san_acquire(&s->done); /* of the children: post_settle has seen it, on another stack */
     weft__store(&b->reason, WEFT_WAIT_NONE, relaxed);
 }
 

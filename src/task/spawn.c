@@ -100,7 +100,8 @@ WEFT_INLINE char *copy_args(char *to, const char *from, size_t n) {
 /* The record, from the order. `epoch`: the scope was looked at, and not cancelled up to then. */
 WEFT_INLINE void fill(weft__fresh *f, weft__scope *home, const order *o, uint64_t id, uint64_t epoch) {
     weft__store(&f->id, id, relaxed); /* published with the record */
-    weft__show(&f->fn, o->fn);        /* these to dump.c, while it runs inside another */
+    weft__san_publish(&f->id);
+    weft__show(&f->fn, o->fn); /* these to dump.c, while it runs inside another */
     f->arg = o->arg;
     f->home = home;
     weft__show(&f->site, o->site);
@@ -169,6 +170,7 @@ bool weft__fresh_alone(const weft__fresh *f) {
 
 void weft__fresh_start(weft__fresh *f, weft__slot *s) {
     int lane = f->extra ? f->extra->lane : WEFT_LANE_NORMAL;
+    weft__san_release(&f->id);     /* besides what its spawner did, who may be another */
     if (!s) weft__foreign_enter(); /* the task may run, end, and let the runtime end, while we are still in here */
     if (lane) {
         weft__lane_spawn(s, f, lane);
@@ -300,6 +302,7 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
         weft__free(copy);
         return NULL;
     }
+    weft__san_unchecked_begin();
     if (copy) memcpy(copy, args, size);
     x->handle = handle;
     x->args = copy;
@@ -312,6 +315,7 @@ weft__extra *weft__extra_new(weft_task *handle, const char *name, const void *ar
         weft__show(&x->name[i], c);
         if (!c) break;
     }
+    weft__san_unchecked_end();
     return x;
 }
 
@@ -409,7 +413,8 @@ WEFT_INLINE int spawn_fast(const bool root, weft__scope *home, weft_fn *fn, void
     s->fresh.first = f->link;
     s->fresh.count--;
     weft__store(&f->id, next_id(s), relaxed); /* published with the record */
-    weft__show(&f->fn, fn);                   /* as in fill */
+    weft__san_publish(&f->id);
+    weft__show(&f->fn, fn); /* as in fill */
     f->arg = size ? copy_args(f->copy, copy, size) : arg;
     f->home = home;
     weft__show(&f->site, site);

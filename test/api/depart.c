@@ -36,10 +36,10 @@ static void check_departures(uint64_t n) {
 struct client {
     weft_conn *c;
     int peer, number;
-    ssize_t wrote;
+    _Atomic ssize_t wrote;
     void (*before)(struct client *); /* it answers, if not NULL */
     char *from;                      /* where its answer is sent from, if not NULL */
-    bool silent;                     /* it does not answer */
+    _Atomic bool silent;             /* it does not answer */
 };
 static struct client clients[CLIENTS];
 static weft_deadline (*until)(void); /* when answers are to be sent; NULL: whenever */

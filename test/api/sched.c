@@ -15,7 +15,7 @@
 static struct {
     atomic_int started, made, ran, stop;
     atomic_long turns;
-    long advance_at; /* the turn at which a player moves the clock by an hour; 0: none */
+    atomic_long advance_at; /* the turn at which a player moves the clock by an hour; 0: none */
 } st;
 
 static void reset(void) { memset(&st, 0, sizeof st); }
@@ -96,10 +96,10 @@ TEST(sched, an_old_fresh_task_is_not_starved_by_newer_ones) { CHECK_EQ(run_on(1,
 TEST(sched, an_old_fresh_task_is_not_starved_by_a_storm_of_newer_ones) { CHECK_EQ(run_on(1, spawn_newer_ones, as_arg(3)), 0); }
 
 enum { CROWD = 1000 };
-static long turns_of[CROWD];
+static atomic_long turns_of[CROWD];
 
 static int count_turns(void *arg) {
-    long *mine = &turns_of[(intptr_t)arg];
+    atomic_long *mine = &turns_of[(intptr_t)arg];
     atomic_fetch_add(&st.started, 1);
     for (; !atomic_load(&st.stop); weft_yield()) {
         long turn = atomic_fetch_add(&st.turns, 1);
