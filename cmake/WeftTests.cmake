@@ -228,7 +228,7 @@ set(consumer ${PROJECT_SOURCE_DIR}/test/consumer/run)
 weft_add_script(consumer.install consumer 60 ${consumer} install)
 set_tests_properties(consumer.install PROPERTIES FIXTURES_SETUP weft_installed)
 foreach(way pkg_config_shared pkg_config_static fully_static uninstalled find_package_shared find_package_static add_subdirectory
-        plugin_with_archive plugin_with_shared)
+        private_prefix plugin_with_archive plugin_with_shared)
   weft_add_script(consumer.${way} consumer 180 ${consumer} ${way})
   set_tests_properties(consumer.${way} PROPERTIES FIXTURES_REQUIRED weft_installed)
 endforeach()

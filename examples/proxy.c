@@ -29,6 +29,7 @@ static int pump(void *arg) {
 }
 
 static const char *target;
+static weft_waitgroup busy; /* connections that there are */
 
 static int carry(void *arg) {
     weft_conn *near = arg, *far;
@@ -44,6 +45,7 @@ static int carry(void *arg) {
         weft_conn_close(far);
     }
     weft_conn_close(near);
+    weft_waitgroup_done(&busy);
     return 0;
 }
 
@@ -67,8 +69,12 @@ static void take(weft_listener *l, weft_scope *connections, long left) {
     weft_conn *c;
     weft_scope_begin(&door, NULL);
     weft_spawn(&door, watch_signals, &door);
-    for (; left != 0 && weft_accept(l, &c, WEFT_FOREVER) == 0; left--)
-        if (weft_spawn(connections, carry, c) < 0) weft_conn_close(c);
+    for (; left != 0 && weft_accept(l, &c, WEFT_FOREVER) == 0; left--) {
+        weft_waitgroup_add(&busy, 1);
+        if (weft_spawn(connections, carry, c) == 0) continue;
+        weft_waitgroup_done(&busy);
+        weft_conn_close(c);
+    }
     weft_scope_cancel(&door);
     weft_scope_end(&door);
 }
@@ -92,16 +98,11 @@ static int run(void *arg) {
     printf("%s\n", where);
     fflush(stdout);
     weft_scope connections;
-    weft_scope_begin(&connections, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING, .results = true});
+    weft_scope_begin(&connections, &(weft_scope_opts){.on_error = WEFT_KEEP_GOING});
     take(l, &connections, a->argc > 3 ? atol(a->argv[3]) : -1);
     weft_listener_close(l);
-    weft_deadline limit = weft_after(GRACE);
-    int err;
-    do {
-        err = weft_scope_wait_any(&connections, NULL, limit);
-    } while (!err);
-    if (err == WEFT_ETIMEDOUT) weft_scope_cancel(&connections);
-    err = weft_scope_end(&connections);
+    if (weft_waitgroup_wait(&busy, weft_after(GRACE)) < 0) weft_scope_cancel(&connections);
+    int err = weft_scope_end(&connections);
     weft_fd_close(signals[0]);
     weft_fd_close(signals[1]);
     printf("ended in good order\n");

@@ -29,6 +29,13 @@ extern "C" {
 #define WEFT_MUST_USE
 #endif
 
+/* A pointer to a value, which need not have an address of its own. */
+#if defined(__GNUC__)
+#define WEFT__COPY_OF(...) ((const __typeof__(__VA_ARGS__)[]){__VA_ARGS__})
+#else
+#define WEFT__COPY_OF(...) (&(__VA_ARGS__))
+#endif
+
 #define WEFT_VERSION_MAJOR 0
 #define WEFT_VERSION_MINOR 1
 #define WEFT_VERSION_PATCH 0

@@ -20,8 +20,8 @@
  *
  * Errors of all: -errno as the kernel gave it (-EBADF: there is no such descriptor); WEFT_ECLOSED:
  * weft_fd_close or weft_fd_forget, before or meanwhile, or another descriptor has come to its
- * number; WEFT_EAGAIN (WEFT_POLL), WEFT_ETIMEDOUT, WEFT_ECANCELED; WEFT_ENOMEM; WEFT_ELIMIT: its
- * number is above four million. No call raises SIGPIPE on a socket; on a pipe none does on Linux
+ * number; WEFT_EAGAIN (WEFT_POLL), WEFT_ETIMEDOUT, WEFT_ECANCELED; WEFT_ETERMINATED: weft_stop ended
+ * the wait of a plain thread; WEFT_ENOMEM; WEFT_ELIMIT: its number is above four million. No call raises SIGPIPE on a socket; on a pipe none does on Linux
  * 6.18 and later. A plain thread waits for its turn like a task. Without a runtime it does so, too,
  * and closing, cancelling and deadlines end its waits as with one; but it does not notice that
  * other code has closed the number. What was used without a runtime may be used by the tasks of one

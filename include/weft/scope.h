@@ -39,8 +39,10 @@ WEFT_API void weft_scope_begin(weft_scope *s, const weft_scope_opts *opts);
 
 /* Starts fn(arg) as a task of the scope. Accepted (0): fn is called exactly once, even if the scope is cancelled before it
  * starts. Refused: fn is never called, and it counts as a failed child. WEFT_ECANCELED: the scope is cancelled.
- * WEFT_ETERMINATED: all children have ended, and weft_scope_end calls the deferred functions; or no runtime runs. WEFT_ENOMEM. The
- * opener spawns, and so may the scope's own tasks.
+ * WEFT_ETERMINATED: all children have ended, and weft_scope_end calls the deferred functions; or no runtime runs. WEFT_ENOMEM.
+ *
+ * Any task or thread may spawn that knows the scope to stay open until the call returns: the opener, the scope's own tasks,
+ * tasks of scopes that these have opened, and a task or thread that one of them waits for.
  *
  * In a scope with a limit the opener's spawn waits until one of the children has ended, if there is no room; cancelled meanwhile:
  * WEFT_ECANCELED, refused. The scope's own tasks do not wait, because the room they wait for might be their own: their
@@ -61,9 +63,9 @@ WEFT_API int weft_cancelled(void);
 /* Why: WEFT_ECANCELED, WEFT_ETIMEDOUT (a scope's deadline), a child's error; 0 if nothing is cancelled. */
 WEFT_API int weft_cancel_cause(void);
 
-/* Waits until every task of the scope has ended; never fails to. Returns the first cause: a child's own error, WEFT_ETIMEDOUT
- * (the scope's deadline), WEFT_ECANCELED (a cancellation from outside), or 0. The scope's own weft_scope_cancel gives 0, and
- * the WEFT_ECANCELED of children after it does not count. */
+/* Waits until every task of the scope has ended; never fails to. Returns the first of these to happen: a child's own error, that of a refused
+ * spawn, WEFT_ETIMEDOUT (the scope's deadline). If none of them did: WEFT_ECANCELED (a cancellation from outside), or 0. The scope's own
+ * weft_scope_cancel gives 0, and the WEFT_ECANCELED of children after it does not count. */
 WEFT_API int weft_scope_end(weft_scope *s);
 
 /* Waits until the scope has no child left, those included that are spawned meanwhile or wait for room (.limit). The scope stays open, and is
@@ -142,8 +144,9 @@ struct weft_scope_block : weft_scope {
 #define WEFT_SCOPE(...) WEFT__SCOPE(__VA_ARGS__, )
 #define WEFT__SCOPE(s, ...) for (weft_scope_block s{__VA_ARGS__}; s.weft__first; s.weft__first = false)
 #else
-/* weft_spawn_with(&s, fn, (struct args){1, 2}): copies the argument struct into the task. */
-#define weft_spawn_with(s, fn, ...) weft_spawn_copy((s), (fn), &(__VA_ARGS__), sizeof(__VA_ARGS__))
+/* weft_spawn_with(&s, fn, (struct args){1, 2}), weft_spawn_with(&s, fn, i + 1): copies the value into the task, which gets a pointer to the copy. The
+ * value is of any type but an array: for those there is weft_spawn_copy. */
+#define weft_spawn_with(s, fn, ...) weft_spawn_copy((s), (fn), WEFT__COPY_OF(__VA_ARGS__), sizeof(__VA_ARGS__))
 
 #if defined(__GNUC__)
 /* WEFT_SCOPE(s) { … } or WEFT_SCOPE(s, .deadline = …, .result = &err) { … }: a scope named s for the block; leaving it in any way (its end,

@@ -139,7 +139,7 @@ inline int weft_go_with(weft_fn *fn, const T &arg) {
     return weft_go_copy(fn, &arg, sizeof arg);
 }
 #else
-/* weft_go_with(fn, (struct args){1, 2}): copies the argument struct into the task. */
-#define weft_go_with(fn, ...) weft_go_copy((fn), &(__VA_ARGS__), sizeof(__VA_ARGS__))
+/* weft_go_with(fn, (struct args){1, 2}), weft_go_with(fn, i + 1): copies the value into the task, as weft_spawn_with does. */
+#define weft_go_with(fn, ...) weft_go_copy((fn), WEFT__COPY_OF(__VA_ARGS__), sizeof(__VA_ARGS__))
 #endif
 #endif

@@ -66,6 +66,35 @@ static int go_with_pairs(void *arg) {
 
 TEST(task, go_with_copies_its_argument) { run_each(go_with_pairs); }
 
+static struct pair pair_of(int a, atomic_int *sum) { return (struct pair){a, 1, sum}; }
+
+static int add_through(void *arg) {
+    struct pair **p = arg;
+    return add_pair(*p);
+}
+
+/* What has no address: a result, a sum, a conditional; and what has one. */
+static int with_values(void *arg) {
+    (void)arg;
+    atomic_int sum = 0;
+    const struct pair fixed = pair_of(1000, &sum);
+    struct pair there = pair_of(100, &sum);
+    weft_scope s;
+    atomic_store(&ran, 0);
+    weft_scope_begin(&s, NULL);
+    CHECK_EQ(weft_spawn_with(&s, add_pair, pair_of(1, &sum)), 0);
+    CHECK_EQ(weft_spawn_with(&s, add_pair, arg ? there : pair_of(10, &sum)), 0);
+    CHECK_EQ(weft_spawn_with(&s, add_through, &there + 0), 0);
+    CHECK_EQ(weft_spawn_with(&s, add_pair, fixed), 0);
+    CHECK_EQ(weft_scope_end(&s), 0);
+    CHECK_EQ(weft_go_with(add_pair, pair_of(10000, &sum)), 0);
+    task_wait(&ran, 5);
+    CHECK_EQ(atomic_load(&sum), 11111);
+    return 0;
+}
+
+TEST(task, spawn_with_and_go_with_take_values_without_an_address) { run_each(with_values); }
+
 #define BIG 4096
 
 static int check_big(void *arg) {
