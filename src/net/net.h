@@ -90,18 +90,18 @@ typedef struct weft__ahead {
 } weft__ahead;
 
 struct weft_conn {
-    weft__fd f;                /* the first: select_fd.c knows a connection by it */
-    _Atomic uint32_t users;    /* the owner, and operations inside; whoever takes it to 0 frees it */
-    _Atomic uint8_t broken;    /* WEFT_READY_…: sides of which an operation ended in the middle */
-    _Atomic bool reading;      /* an operation uses `ahead`, or a layer: N5 */
-    _Atomic uint8_t releasing; /* releases that look at them */
-    const weft__layer *layer;  /* the topmost; fixed */
-    void *own;                 /* the layer's */
-    weft__ahead *ahead;        /* NULL: none; under the turn of reading */
-    _Atomic size_t buffered;   /* as weft_conn_buffered tells; written under the turn of reading */
+    _Alignas(WEFT_LINE) weft__fd f; /* the first: select_fd.c knows a connection by it */
+    _Atomic uint32_t users;         /* the owner, and operations inside; whoever takes it to 0 frees it */
+    _Atomic uint8_t broken;         /* WEFT_READY_…: sides of which an operation ended in the middle */
+    _Atomic bool reading;           /* an operation uses `ahead`, or a layer: N5 */
+    _Atomic uint8_t releasing;      /* releases that look at them */
+    const weft__layer *layer;       /* the topmost; fixed */
+    void *own;                      /* the layer's */
+    weft__ahead *ahead;             /* NULL: none; under the turn of reading */
+    _Atomic size_t buffered;        /* as weft_conn_buffered tells; written under the turn of reading */
 };
 
-_Static_assert(sizeof(weft_conn) <= WEFT_LINE, "one line for each connection");
+_Static_assert(sizeof(weft_conn) == WEFT_LINE, "one line for each connection");
 _Static_assert(offsetof(weft_conn, f) == 0, "a select finds it");
 
 /* A connection of a descriptor that is its own from now on. */
