@@ -72,11 +72,11 @@ WEFT_API int weft_scope_end(weft_scope *s);
  * ended later by weft_scope_end. 0 says nothing of the children's errors: weft_scope_end does. Results stay for weft_scope_wait_any.
  * Neither the scope's own cancellation nor its deadline nor a child's error ends this wait; the children end with them. WEFT_ECANCELED: another
  * scope that the caller is in is cancelled, such as one around it. WEFT_ETIMEDOUT, WEFT_EAGAIN (WEFT_POLL): some children are left.
- * WEFT_EINVAL: the caller is not the opener. */
+ * WEFT_EINVAL: the caller is not the opener, or weft_scope_end has begun (a deferred function). */
 WEFT_API int weft_scope_wait(weft_scope *s, weft_deadline deadline);
 
 /* Gives the scope another deadline, or its first one; WEFT_FOREVER takes it away. One that lies in the past cancels the scope at once. A scope
- * that is cancelled already stays so. For the opener: any other caller aborts. */
+ * that is cancelled already stays so. For the opener, before weft_scope_end: any other call aborts. */
 WEFT_API void weft_scope_set_deadline(weft_scope *s, weft_deadline deadline);
 
 /* Waits until the next child has ended; *result (if not NULL) is what it returned. Each child that ran is reported once, in the order in which they

@@ -30,15 +30,13 @@ static int call(void *arg) {
 }
 
 /* A panic in one of them ends there, as in weft_at_exit: the others are called all the same, be it while another panic ends the scope. */
-bool weft__defer_run(weft__scope *s) {
-    bool panicked = false;
+void weft__defer_run(weft__scope *s) {
     while (s->deferred) {
         weft__defer d = *s->deferred;
         weft__slab_put(&defers, s->deferred);
         s->deferred = d.next;
-        panicked |= weft__contain(call, &d) != 0;
+        if (weft__contain(call, &d)) weft__scope_error(s, WEFT_EPANIC);
     }
-    return !panicked;
 }
 
 void weft__defers_forget(void) {

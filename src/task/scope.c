@@ -148,7 +148,6 @@ static WEFT_COLD void begin_with(weft__scope *s, const weft_scope_opts *o) {
     if (o->limit < 0) weft__die("weft_scope_begin: limit is %d; it must be positive, or 0 for none", o->limit);
     s->on_error = o->on_error;
     if (o->limit || o->results) begin_roster(s, o);
-    if (o->deadline.ns) weft__scope_arm(s, o->deadline.ns, deadline_passed);
 }
 
 /* On a plain thread the root's cancellation would not find the opener: it goes through the stacks of tasks only. Once the scope is listed,
@@ -157,6 +156,9 @@ static WEFT_COLD void begin_special(weft__scope *s, const weft_scope_opts *opts)
     bool thread = weft__load(&s->owner->kind, relaxed) == WEFT_BLOCK_THREAD; /* our own */
     if (opts) begin_with(s, opts);
     if (thread) weft__scope_list_of_thread(s);
+    /* Last: a deadline that passes while the runtime stops leaves the scope to the root's cancellation, which
+     * finds it by the list. */
+    if (opts && opts->deadline.ns) weft__scope_arm(s, opts->deadline.ns, deadline_passed);
 }
 
 WEFT_INLINE void begin(weft__scope *s, weft__block *owner, weft__scope *parent) {
@@ -381,9 +383,9 @@ static WEFT_COLD int run_deferred(weft__scope *s, weft__roster *r) {
         r = &none;
     }
     weft__store(&r->ending, true, relaxed); /* our own: no child is left */
-    bool all = weft__defer_run(s);
+    weft__defer_run(s);
     s->owner = r->opener;
-    return all ? weft__load(&s->error, relaxed) : WEFT_EPANIC; /* a spawn was refused; likewise our own */
+    return weft__load(&s->error, relaxed); /* of a refused spawn or a panic, whichever came first; likewise our own */
 }
 
 /* What the scope ended with, if none of its children had an error and no deadline was found to be the first. */

@@ -275,8 +275,8 @@ void weft__shield_end(weft__block *b, weft__scope *s);
 
 /* ---- defer.c ---- */
 
-/* Runs what was deferred, last first. False: one of the functions panicked. */
-bool weft__defer_run(weft__scope *s);
+/* Runs what was deferred, last first. A panic in one of the functions is an error of the scope. */
+void weft__defer_run(weft__scope *s);
 
 /* ---- spawn.c, handle.c ---- */
 

@@ -206,3 +206,27 @@ static int after_a_panic(void *arg) {
 }
 
 TEST(scope_defer_late, nor_does_a_scope_that_a_panic_ends) { on_each_and_a_thread(after_a_panic); }
+
+/* ---- which error counts ---- */
+
+static void panic_late(void *arg) {
+    (void)arg;
+    weft_panic("in a deferred function");
+}
+
+static int first_error(void *arg) {
+    void (*both[])(void *) = {spawn_late, panic_late};
+    const int errors[] = {WEFT_ETERMINATED, WEFT_EPANIC};
+    (void)arg;
+    for (int first = 0; first < 2; first++) {
+        weft_scope s;
+        at.s = &s;
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_scope_defer(&s, both[!first], NULL), 0); /* the last one deferred is called first */
+        CHECK_EQ(weft_scope_defer(&s, both[first], NULL), 0);
+        CHECK_EQ(weft_scope_end(&s), errors[first]);
+    }
+    return 0;
+}
+
+TEST(scope_defer_late, of_a_refused_spawn_and_a_panic_the_first_counts) { on_each_and_a_thread(first_error); }

@@ -340,3 +340,30 @@ TEST_T(cancel_stress, the_first_of_several_is_always_found, 120) {
         CHECK_EQ(atomic_load(&ended), atomic_load(&started));
     }
 }
+
+/* ---- deadlines of plain threads against a runtime that stops ---- */
+
+static atomic_int cycles_over;
+
+static void *open_expired_scopes(void *arg) {
+    (void)arg;
+    while (!atomic_load(&cycles_over)) {
+        weft_scope s;
+        weft_scope_begin(&s, &(weft_scope_opts){.deadline = weft_at(1)});
+        CHECK_NE(weft_cancel_cause(), 0);
+        CHECK_LT(weft_scope_end(&s), 0); /* WEFT_ETIMEDOUT, or the stop was first */
+    }
+    return NULL;
+}
+
+TEST(cancel_stress, a_deadline_that_passes_while_the_runtime_stops_is_not_lost) {
+    pthread_t t[2];
+    int64_t end = test_long_enough();
+    for (int i = 0; i < 2; i++) CHECK_EQ(pthread_create(&t[i], NULL, open_expired_scopes, NULL), 0);
+    for (long i = test_scale(500, 50); i > 0 && test_clock_ns() < end; i--) {
+        CHECK_EQ(weft_start(&(weft_config){.workers = 2}), 0);
+        CHECK_EQ(weft_stop(WEFT_FOREVER), 0);
+    }
+    atomic_store(&cycles_over, 1);
+    for (int i = 0; i < 2; i++) CHECK_EQ(pthread_join(t[i], NULL), 0);
+}
