@@ -76,7 +76,8 @@ WEFT_API int weft_fd_close(int fd);
  * closes the number; nothing else needs it. Afterwards the number may be used as before. If other
  * code has closed it already, and the number has come to weft again, the waits of the new one end.
  * Not for the number of a connection, listener or datagram socket (weft_conn_release). Returns 0;
- * -EBADF: the number is negative; WEFT_ECLOSED: weft_fd_close is about to close it. */
+ * -EBADF: the number is negative; WEFT_ECLOSED: weft_fd_close is about to close it, or another
+ * weft_fd_forget came first. */
 WEFT_API int weft_fd_forget(int fd);
 
 #ifdef __cplusplus

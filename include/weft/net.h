@@ -40,7 +40,8 @@ typedef struct weft_net_opts {
     int mode;        /* of a Unix listener's file, e.g. 0600; 0: as the umask says */
 } weft_net_opts;
 
-/* What failed last in this task or thread, as a sentence; "" if nothing has. Stays until the next failure there. */
+/* Returns why the last listen, dial, adopt, bind or resolve that failed in this task or thread did, as a
+ * sentence; "" if none has. Stays until the next such failure there. */
 WEFT_API const char *weft_net_error(void);
 
 /* ---- listeners ---- */

@@ -172,11 +172,16 @@ static WEFT_COLD int32_t wait_outside(selection *s, weft_deadline deadline) {
     weft__polls polls = {s->polls, 1, LOOK_AGAIN, -1};
     weft__block *b = weft__me();
     weft__thread *t = weft__container(b, weft__thread, b);
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->fds[i].events && !s->fds[i].told) s->polls[polls.n++] = weft__fd_case_poll(&s->fds[i]);
+    for (uint32_t i = 0; i < s->n; i++) {
+        weft__fd_case *w = &s->fds[i];
+        w->held = w->events && !w->told && !weft__fd_hold(&w->f); /* if not, the look with the locks finds it closed */
+        if (w->held) s->polls[polls.n++] = weft__fd_case_poll(w);
+    }
     weft__thread_poll(t, &polls);
     int32_t r = wait_once(s, deadline);
     weft__thread_poll_end(t);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->fds[i].held) weft__fd_unhold(&s->fds[i].f);
     return r == WEFT_ETERMINATED ? LOOK_AGAIN : r; /* of a runtime that came and went meanwhile */
 }
 

@@ -33,6 +33,12 @@ static int over(const weft__fd_case *c) {
     return c->object ? WEFT_ECLOSED : weft__fd_over(&c->f);
 }
 
+/* Ends the waits of what was there. */
+static WEFT_COLD int closed_by_others(weft__fd_case *c) {
+    if (!c->object) (void)weft__fd_check(&c->f);
+    return -EBADF;
+}
+
 static int ask(batch *b) {
     int err = b->n ? weft__desc_os_poll_all(b->p, b->n, WEFT_POLL_NOW) : 0;
     if (err > 0) err = 0;
@@ -40,7 +46,7 @@ static int ask(batch *b) {
         if (!weft__fd_valid(&b->who[i]->f))
             err = over(b->who[i]); /* the answer may be about another one */
         else if (b->p[i].revents & POLLNVAL)
-            err = -EBADF; /* closed by other code */
+            err = closed_by_others(b->who[i]);
         b->who[i]->ready = b->p[i].revents != 0;
     }
     b->n = 0;

@@ -15,6 +15,7 @@ typedef struct weft__fd_case {
     bool object;     /* a connection's; else the case has only a number */
     bool ready;      /* said the kernel, or its connection */
     bool told;       /* of edges: a runtime runs */
+    bool held;       /* by a thread that polls it */
 } weft__fd_case;
 
 /* Looks the descriptor up. 0, WEFT_EINVAL, or as weft__fd_get. */

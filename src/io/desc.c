@@ -417,6 +417,14 @@ int weft__fd_over(const weft__fd *f) {
     return why;
 }
 
+bool weft__fd_replaced(const weft__fd *f) {
+    weft__lock_take(&f->d->lock);
+    bool moved = weft__load(&f->d->generation, relaxed) != f->generation; /* under the lock */
+    bool replaced = moved && why_over(f) == WEFT_FD_ANOTHER;
+    weft__lock_leave(&f->d->lock);
+    return replaced;
+}
+
 /* Begins a check, and keeps away other callers that come with the number. Returns 1; 0: it is not
  * known, and parking makes it so; or why the generation is over. */
 static int check_begin(const weft__fd *f) {

@@ -137,6 +137,8 @@ int weft__fd_get(int fd, weft__fd *out);
 int weft__fd_check(const weft__fd *f);
 /* Why f's generation is over: WEFT_ECLOSED or WEFT_FD_ANOTHER. */
 int weft__fd_over(const weft__fd *f);
+/* Returns whether a check has found another descriptor at f's number since f was looked up. */
+bool weft__fd_replaced(const weft__fd *f);
 /* Forgets what is known of the number if that was another descriptor. Returns 0, WEFT_ECLOSED, or
  * as weft__fd_get. */
 int weft__fd_verify(int fd);

@@ -292,6 +292,7 @@ int weft__fd_wait(const weft__fd *f, bool object, int events, weft_deadline dead
         int sure = (int)weft__fd_sure(seen) & events;
         int polled = weft__desc_os_poll(f->fd, poll_events(events) | POLLRDHUP, WEFT_POLL_NOW);
         if (!weft__fd_valid(f)) return object ? WEFT_ECLOSED : weft__fd_over(f);
+        if (polled == -EBADF && !object) (void)weft__fd_check(f); /* ends the waits of what was there */
         if (polled < 0) return polled;
         int ready = ready_from(polled, events) | sure;
         if (ready) return ready | hung_up(polled);
@@ -313,13 +314,24 @@ int weft_fd_wait(int fd, int events, weft_deadline deadline) {
     return r;
 }
 
+/* A check by another task may end the generation between the look-up and the close. */
 int weft_fd_close(int fd) {
     weft__fd f;
-    return weft__fd_find(fd, &f) ? weft__fd_close(&f) : fd < 0 ? -EBADF : weft__desc_os_close(fd);
+    int r;
+    do {
+        if (!weft__fd_find(fd, &f)) return fd < 0 ? -EBADF : weft__desc_os_close(fd);
+        r = weft__fd_close(&f);
+    } while (r == WEFT_ECLOSED && weft__fd_replaced(&f));
+    return r;
 }
 
 int weft_fd_forget(int fd) {
     weft__fd f;
+    int r;
     if (fd < 0) return -EBADF;
-    return weft__fd_find(fd, &f) ? weft__fd_release(&f) : 0;
+    do {
+        if (!weft__fd_find(fd, &f)) return 0;
+        r = weft__fd_release(&f);
+    } while (r == WEFT_ECLOSED && weft__fd_replaced(&f)); /* as in weft_fd_close */
+    return r;
 }

@@ -69,6 +69,7 @@ WEFT_INLINE ssize_t weft__op_by(int by, const weft__fd *f, int side, weft__attem
     bool mine = true;
     ssize_t r = weft__op_turn_by(by, f, side, call, arg, to, asked, deadline, &mine);
     if (likely(mine)) weft__turn_leave(f, side);
+    if (by && unlikely(r == -EBADF)) (void)weft__fd_check(f); /* ends the waits of what was there */
     return r;
 }
 WEFT_INLINE ssize_t weft__op(const weft__fd *f, int side, weft__attempt *call, void *arg, void *to, size_t asked,

@@ -142,10 +142,12 @@ static WEFT_COLD int park_outside(const weft__fd *f, int what, int events, uint6
     weft__block *b = weft__me();
     weft__thread *t = weft__container(b, weft__thread, b);
     int r = weft__wait_prepare(&wait, b, deadline, NULL);
+    if (!r) r = weft__fd_hold(f); /* the kernel has it as long as the thread is in poll(2) */
     if (r) return r;
     weft__thread_poll(t, &polls);
     r = queue_up_outside(f, what, seen, deadline, &wait, parked);
     weft__thread_poll_end(t);
+    weft__fd_unhold(f);
     if (!r)
         (void)atomic_fetch_or_explicit(&f->d->state, WEFT_READY_READ | WEFT_READY_WRITE,
                                        memory_order_relaxed); /* hints: it looks */

@@ -85,6 +85,7 @@ int weft__addr_parse(const char *text, weft__target *out) {
     }
     size_t n = (size_t)(end - host), p = strlen(colon + 1);
     if (n >= sizeof out->host || p >= sizeof out->port) return weft__addr_wrong(&out->why, "its host or port is too long");
+    if (n == 1 && host[0] == '*') return weft__addr_wrong(&out->why, "every address is \":%s\", without a host", colon + 1);
     memcpy(out->host, host, n);
     memcpy(out->port, colon + 1, p);
     int err = port_of(out->port, &port, &out->why);

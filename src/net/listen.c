@@ -143,7 +143,7 @@ void weft_listener_unref(weft_listener *l) {
 int weft_accept(weft_listener *l, weft_conn **out, weft_deadline deadline) {
     *out = NULL;
     weft__add(&l->users, 1, relaxed); /* N1: the caller knows that it is there */
-    int err = accept_from(l, out, deadline);
+    int err = weft__load(&l->shut, acquire) ? WEFT_ECLOSED : accept_from(l, out, deadline); /* pairs with the shutdown */
     if (err == -EINVAL) err = WEFT_ECLOSED; /* accept(2): it does not listen any more; shut down, here or elsewhere */
     unuse(l);
     return err;
@@ -160,7 +160,8 @@ int weft_listener_fd(weft_listener *l) {
 void weft_listener_shutdown(weft_listener *l) {
     weft__add(&l->users, 1, relaxed); /* N1: the caller knows that it is there */
     if (!weft__fd_hold(&l->f)) {
-        weft__store(&l->shut, true, relaxed); /* read after the close, which the hold comes before */
+        weft__store(&l->shut, true,
+                    release); /* pairs with weft_accept; the close, which the hold comes before, reads it, too */
         (void)weft__sock_shutdown(l->f.fd, SHUT_RDWR);
         weft__fd_unhold(&l->f);
     }

@@ -6,6 +6,7 @@
 
 #include "net/net.h"
 #include "os/os.h"
+#include "task/task.h"
 
 #include <weft/chan.h>
 #include <weft/sync.h>
@@ -134,6 +135,7 @@ int weft__resolve(const char *host, const char *service, weft_addrs *out, weft_d
 
 int weft_resolve(const char *host, const char *service, weft_addrs *out, weft_deadline deadline) {
     weft__why why = {""};
-    int err = weft__resolve(host, service, out, deadline, &why);
+    int err = weft__cancel_first(weft__me(), deadline);
+    if (!err) err = weft__resolve(host, service, out, deadline, &why);
     return err ? weft__net_failed(err, "resolve", host, &why) : 0;
 }

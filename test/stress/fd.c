@@ -142,6 +142,40 @@ static int many_foreign_lives(void *arg) {
 TEST(fd_stress, numbers_that_other_code_closes_go_round_among_tasks_1) { run_and_close_all(1, many_foreign_lives, 8); }
 TEST(fd_stress, numbers_that_other_code_closes_go_round_among_tasks_4) { run_and_close_all(4, many_foreign_lives, 8); }
 
+/* ---- closing a number while another task finds out that it means another descriptor ---- */
+
+static atomic_int about_to_wait;
+static int wait_for_input(void *arg) {
+    int fd = ((wire *)arg)->fd[0];
+    atomic_store(&about_to_wait, 1);
+    int r = weft_fd_wait(fd, WEFT_READABLE, WEFT_FOREVER);
+    CHECK(r == WEFT_ECLOSED || r == -EBADF); /* the second: it came after the close */
+    return 0;
+}
+
+static int close_replaced(void *arg) {
+    uint64_t random = test_random();
+    (void)arg;
+    for (long i = test_scale(20000, 500); i > 0; i--) {
+        wire l;
+        weft_scope s;
+        open_kind(&l, true);
+        CHECK_EQ(weft_fd_wait(l.fd[0], WEFT_READABLE, weft_after(1)), WEFT_ETIMEDOUT); /* it is known now */
+        CHECK_EQ(close(l.fd[0]) + close(l.fd[1]), 0);
+        open_kind(&l, true); /* the same numbers */
+        atomic_store(&about_to_wait, 0);
+        weft_scope_begin(&s, NULL);
+        CHECK_EQ(weft_spawn(&s, wait_for_input, &l), 0);
+        while (!atomic_load(&about_to_wait)) weft_yield();
+        for (uint64_t k = test_below(&random, 400); k; k--) atomic_thread_fence(memory_order_seq_cst);
+        CHECK_EQ(weft_fd_close(l.fd[0]), 0);
+        CHECK_EQ(weft_scope_end(&s), 0);
+        CHECK_EQ(close(l.fd[1]), 0);
+    }
+    return 0;
+}
+TEST(fd_stress, a_number_that_was_replaced_is_closed_for_all_2) { run_and_close_all(2, close_replaced, 0); }
+
 /* ---- closing against waiters ---- */
 
 typedef struct {
