@@ -14,12 +14,13 @@
 #include "time/clock.h"
 
 enum {
-    LOOK_AGAIN = 128,     /* pauses between the two looks: about 3 us */
-    STALE_FACTOR = 4,     /* a ring is behind if more waits than 4 times what was done between the looks */
-    MANY_FRESH = 64,      /* so many fresh tasks are worth taking from, whatever their age */
-    TIMERS_AT_ONCE = 256, /* then others get a turn */
-    TIMERS_FIRST = 16,    /* so many at once jump the queue: a quarter of the rounds until timers are looked at again */
-    FORGET = 16,          /* what a worker has looked in vain is forgotten in so many times that time */
+    LOOK_AGAIN = 128,       /* pauses between the two looks: about 3 us */
+    STALE_FACTOR = 4,       /* a ring is behind if more waits than 4 times what was done between the looks */
+    MANY_FRESH = 64,        /* so many fresh tasks are worth taking from, whatever their age */
+    TIMERS_AT_ONCE = 256,   /* then others get a turn */
+    COME_FIRST = 16,        /* so many at once jump the queue: a quarter of the rounds until the next look */
+    ENOUGH = WEFT_RING / 4, /* tasks in a ring until the next look at the global queues */
+    FORGET = 16,            /* what a worker has looked in vain is forgotten in so many times that time */
 };
 #define NAP_YOUNG (100 * WEFT_US)
 #define NAP_HELD WEFT_MS
@@ -145,6 +146,16 @@ static void put_behind(weft__slot *s, uint32_t end) {
     }
 }
 
+/* Puts what has come to the ring since it ended at `end` before the others. Returns how many others
+ * there are. They may have gone meanwhile: to thieves, or, if the ring ran over, to the global queue. */
+static uint32_t come_first(weft__slot *s, uint32_t end) {
+    uint32_t others = end - weft__load(&s->head, relaxed), young = end - s->ring_old; /* a hint; the owner's own */
+    if ((int32_t)others <= 0) return 0;
+    put_behind(s, end);
+    s->ring_old = weft__load(&s->tail, relaxed) - young; /* they stay the last */
+    return others;
+}
+
 /* What a few timers have woken runs before what was ready already (U3). After many it queues up, or a storm of timers would starve the others. */
 static void run_timers(weft__slot *s) {
     int64_t now = weft__clock_now();
@@ -156,11 +167,7 @@ static void run_timers(weft__slot *s) {
     int fired = own ? run_wheel(s, &s->wheel, now) : 0;
     if (outside) fired += run_wheel(s, &weft__rt.outside, now);
     if (next && next != weft__load(&s->next, relaxed)) end++; /* it was first, and has been pushed to the ring */
-    /* Those that were there may have gone: to thieves, or, if the ring ran over, to the global queue. */
-    if (fired > TIMERS_FIRST || (int32_t)(end - weft__load(&s->head, relaxed)) <= 0) return;
-    uint32_t young = end - s->ring_old; /* they stay the last */
-    put_behind(s, end);
-    s->ring_old = weft__load(&s->tail, relaxed) - young;
+    if (fired <= COME_FIRST) (void)come_first(s, end);
 }
 
 /* Timers of slots whose owners have not looked at them: a task there computes, or nobody holds the slot. */
@@ -189,19 +196,47 @@ static int look(weft__slot *s, int looks) {
     return told;
 }
 
+/* Tells a chain: since the last look at the global queues nothing was taken from the ring, and tasks
+ * hand work to and fro through `next`. */
+static bool is_chain(weft__slot *s) {
+    return weft__load(&s->next, relaxed) && weft__load(&s->head, relaxed) == s->fair_head; /* hints: thieves take, too */
+}
+
 static bool look_due(weft__slot *s) {
-    if (weft__load(&s->head, relaxed) - s->look_head < s->look_count) return false; /* as above */
+    bool turned = weft__load(&s->head, relaxed) - s->look_head >= s->look_count; /* as above */
+    if (!turned && !is_chain(s)) return false;
     return weft__poll_overdue(weft__os_now(), WEFT_POLL_EVERY);
 }
 
 /* ---- the order of looking ---- */
 
-/* The started tasks of the global queue wait for longer than those that have come to the ring since the last look: these go behind them. What the
- * ring holds then is enough until the next look. */
+/* Looks at the poller in passing. Beside a chain the few that are told come before the others, and the
+ * chain goes on behind all of them. */
+static void look_in_passing(weft__slot *s) {
+    bool chain = is_chain(s);
+    uint32_t end = weft__load(&s->tail, relaxed); /* the owner's own */
+    int told = look(s, WEFT_LOOKS);
+    if (!chain || told <= 0 || told > COME_FIRST) return;
+    uint32_t others = come_first(s, end);
+    s->told = weft__load(&s->tail, relaxed) - others; /* the owner's own */
+    s->look_head = weft__load(&s->head, relaxed);     /* as in look */
+    weft__next_back(s);
+}
+
+static uint32_t ring_count(weft__slot *s) {
+    return weft__load(&s->tail, relaxed) - weft__load(&s->head, relaxed); /* thieves only take */
+}
+
+/* Takes started tasks from the global queue. They have waited for longer than what has come to the ring
+ * since the last look; where that is more than the ring is to hold until the next look, it goes behind
+ * them. (Where it is not, a task would go round between the two, and come before a chain each time.)
+ * Beside a chain a few come one by one, so that each comes before it. */
 static weft__work started_share(weft__slot *s) {
-    if (weft__load(&weft__rt.started.count, relaxed)) weft__ring_shed(s, NULL);     /* a hint */
-    uint32_t count = weft__load(&s->tail, relaxed) - weft__load(&s->head, relaxed); /* thieves only take */
-    weft__work k = weft__inject_take_tasks(s, count < WEFT_RING / 4 ? WEFT_RING / 4 - count : 1);
+    uint32_t waiting = weft__load(&weft__rt.started.count, relaxed);                /* a hint */
+    if (waiting <= COME_FIRST && is_chain(s)) return weft__inject_take_tasks(s, 1); /* each runs at once, before `next` */
+    if (waiting && ring_count(s) > ENOUGH) weft__ring_shed(s, NULL);
+    uint32_t count = ring_count(s);
+    weft__work k = weft__inject_take_tasks(s, count < ENOUGH ? ENOUGH - count : 1);
     s->ring_old = weft__load(&s->tail, relaxed); /* the owner's own */
     return k;
 }
@@ -238,6 +273,7 @@ static bool own_stack_wanted(weft__slot *s) {
     if (!due && weft__load(&weft__polling, relaxed)) due = look_due(s); /* a hint */
     if (due) return true;
     s->fair++;
+    s->fair_head = weft__load(&s->head, relaxed); /* a hint, as in is_chain */
     weft__rounds_begin(s);
     return false;
 }
@@ -259,9 +295,11 @@ bool weft__attend(weft__slot *s, weft__work *k) {
     return unlikely(weft__load(&s->late, relaxed)) && (*k = weft__age_pick(s)) != 0; /* a hint, as in age.h */
 }
 
-/* No thread watches, and none could be started: another attempt, and what the monitor would do for the fresh tasks. */
-static void nobody_watches(void) {
+/* Does for the tasks that wait what the monitor would do, if there were one: no thread watches, and
+ * none could be started. Tries to start one again. */
+static void unwatched(weft__slot *s) {
     weft__idle_mend(false);
+    weft__next_back(s);
     weft__age_mark(weft__clock_now());
 }
 
@@ -270,10 +308,11 @@ static weft__work local(weft__slot *s) {
     /* Counted across visits: timers that are always due must not starve the global queues. The pick below must not be the one that ends
      * the rounds: it would give up, and the slot would be given up with what is in `next`. */
     bool fair = (int32_t)(weft__load(&s->picks, relaxed) + 1 - s->fair_end) >= 0; /* the owner's own */
+    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) unwatched(s); /* a hint; before something else is in `next` */
     if (fair) k = fair_share(s); /* what it takes from the global queues comes before what timers wake, in the ring too */
     run_timers(s);
-    if (fair && unlikely(weft__load(&weft__polling, relaxed)) && look_due(s)) look(s, WEFT_LOOKS); /* a hint */
-    if (fair && unlikely(weft__load(&weft__rt.thin, relaxed))) nobody_watches();                   /* a hint */
+    if (fair && unlikely(weft__load(&weft__polling, relaxed)) && look_due(s)) look_in_passing(s); /* a hint */
+    if (fair) s->fair_head = weft__load(&s->head, relaxed);                                       /* a hint, as in is_chain */
     if (fair)
         weft__rounds_begin(s);
     else

@@ -119,7 +119,8 @@ weft__slot *weft__enter_slow(void) {
             weft__slot *s = weft__gate_slot(open);
             weft__slot_inside(s, w);
             if (gate == open) return s;
-            weft__worker_hurry(w);                                    /* H11 */
+            weft__worker_hurry(w); /* H11 */
+            weft__next_back(s);
             weft__rounds_cut(s);                                      /* somebody waits: the others first */
             if (is_leaving(w)) s->fair -= s->fair % WEFT_FRESH_EVERY; /* then a visit to its own stack is certain (find.c) */
             return weft__yield_now(s);

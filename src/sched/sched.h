@@ -29,15 +29,14 @@ typedef struct weft__extra weft__extra;
 typedef struct weft__worker weft__worker;
 
 enum {
-    WEFT_RING = 256,        /* started tasks in a slot; a full ring moves the younger ones to the global queue */
-    WEFT_DEQUE = 256,       /* fresh tasks in a slot */
-    WEFT_GLOBAL_EVERY = 61, /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
-    WEFT_FRESH_EVERY = 8,   /* looks at the global queues after which a fresh task is taken, so that none starves */
-    WEFT_NEXT_MAX = 64,    /* rounds after which `next` does not jump the queue once; even, so that the ring comes first then */
-    WEFT_BUDGET = 1024,    /* operations that find their object ready before the task yields */
-    WEFT_INSIDE_MAX = 256, /* children that run inside their opener before it yields */
-    WEFT_FRESH_ARGS = 64,  /* bytes of copied arguments that fit into the record */
-    WEFT_SLOTS_MAX = 1024, /* more is a mistake in the configuration */
+    WEFT_RING = 256,          /* started tasks in a slot; a full ring moves the younger ones to the global queue */
+    WEFT_DEQUE = 256,         /* fresh tasks in a slot */
+    WEFT_GLOBAL_EVERY = 61,   /* rounds between looks at the global queues and the timers (a prime: falls into no step) */
+    WEFT_FRESH_EVERY = 8,     /* looks at the global queues after which a fresh task is taken, so that none starves */
+    WEFT_BUDGET = 1024,       /* operations that find their object ready before the task yields */
+    WEFT_INSIDE_MAX = 256,    /* children that run inside their opener before it yields */
+    WEFT_FRESH_ARGS = 64,     /* bytes of copied arguments that fit into the record */
+    WEFT_SLOTS_MAX = 1024,    /* more is a mistake in the configuration */
     WEFT_THREADS_MAX = 10000, /* default of max_threads */
 };
 
@@ -154,8 +153,9 @@ struct weft__slot {
     uint32_t fair;  /* looks at the global queues */
     uint32_t boost; /* fresh tasks to run first: a storm is being worked off */
     uint32_t deque_top_seen;
-    uint32_t ring_old; /* the ring's entries before that came before the last look at the global queues */
-    uint32_t told;     /* where the ring ended behind those who were told of edges last */
+    uint32_t ring_old;  /* the ring's entries before that came before the last look at the global queues */
+    uint32_t told;      /* where the ring ended behind those who were told of edges last */
+    uint32_t fair_head; /* of the ring, at the last look at the global queues */
     uint32_t look_head,
         look_count;      /* of the ring, after the last look at the poller: its head, and how many were in it (find.c) */
     uint32_t due;        /* timers of users that the run of a wheel has found due */
@@ -190,10 +190,12 @@ struct weft__slot {
     /* The watch's (watch.c). */
     _Atomic uint32_t watch_picks;
     _Atomic int64_t watch_since;
-    _Atomic uint8_t watch_finds; /* WEFT_FOUND_…, at the last look */
-    _Atomic int watch_tid;       /* the owner's thread then, 0: nobody's, */
-    _Atomic int64_t watch_cpu;   /* the CPU time that it had used, */
-    _Atomic int64_t watch_at;    /* and when that was */
+    _Atomic uint32_t watch_head, watch_top, watch_bottom; /* of its queues, at the last look, */
+    _Atomic int64_t watch_turn;                           /* and since when what waits there has been passed over */
+    _Atomic uint8_t watch_finds;                          /* WEFT_FOUND_…, at the last look */
+    _Atomic int watch_tid;                                /* the owner's thread then, 0: nobody's, */
+    _Atomic int64_t watch_cpu;                            /* the CPU time that it had used, */
+    _Atomic int64_t watch_at;                             /* and when that was */
     /* The same of one that may compute for long (slices.c): */
     _Atomic int64_t slices_next;  /* when it is to be looked at, */
     _Atomic int64_t slices_every; /* how long after the last time that is, */

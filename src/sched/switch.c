@@ -81,6 +81,15 @@ WEFT_NO_TSAN WEFT_HOT void weft__switch(weft__worker *w, weft__slot *s, weft__ta
         leave(w, s, me, k);
 }
 
+void weft__next_back(weft__slot *s) {
+    bool ring = weft__load(&s->head, relaxed) != weft__load(&s->tail, relaxed);           /* thieves only take */
+    if (!ring && weft__load(&s->bottom, relaxed) == weft__load(&s->top, relaxed)) return; /* likewise */
+    weft__task *t = weft__xchg(&s->next, NULL, acq_rel);                                  /* as in weft__pick */
+    if (!t) return;
+    weft__ring_push(s, t);
+    weft__work_made(s);
+}
+
 static WEFT_NOINLINE void post_and_go_on(weft__worker *w) {
     weft__run_post(w);
     weft__leave_on(w);

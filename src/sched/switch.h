@@ -4,6 +4,11 @@
  * Order of choice (G4): `next`, then ring and deque alternating; every WEFT_GLOBAL_EVERY rounds the worker's own stack is visited,
  * which looks at the timers and the global queues (find.c). Timers must not run here: a task parks with a channel's lock held.
  *
+ * A chain is tasks that hand work to each other through `next`. They share one slice: the monitor sees
+ * that nothing is taken from the other queues, and ends the chain (watch.c), with no clock and no count
+ * in a pick. What a timer, a descriptor or another thread has made ready does not wait for that: at the
+ * next look it comes before `next`, once.
+ *
  * A context that is left may have something to be done behind it (release a lock, put itself on a queue): `post`, run by the next
  * context before anything else. A task is put on a queue only there, never before the switch (another worker would run it on a
  * stack that is still in use). */
@@ -39,7 +44,11 @@ WEFT_INLINE bool weft__rounds_over(weft__slot *s) {
  * own stack can look after it. */
 WEFT_COLD bool weft__attend(weft__slot *s, weft__work *k);
 
-/* What to run now; 0: ask the worker's own stack. Every WEFT_NEXT_MAX-th time `next` does not jump the queue. */
+/* Sends the task in `next` to the ring's end, if others wait: it has gone on in the slice of the task
+ * that made it ready. Caller owns the slot. */
+WEFT_COLD void weft__next_back(weft__slot *s);
+
+/* What to run now; 0: ask the worker's own stack. */
 WEFT_INLINE weft__work weft__pick(weft__slot *s) {
     uint32_t picks = weft__load(&s->picks, relaxed) + 1;
     weft__store(&s->picks, picks, relaxed); /* thieves see that the owner is alive */
@@ -53,8 +62,7 @@ WEFT_INLINE weft__work weft__pick(weft__slot *s) {
             t = weft__xchg(&s->next, NULL, acq_rel); /* against a thief's CAS in find.c */
         else
             weft__store(&s->next, NULL, relaxed);
-        if (likely(picks % WEFT_NEXT_MAX != 0) && likely(t != NULL)) return weft__work_task(t);
-        if (t) weft__ring_push(s, t);
+        if (likely(t != NULL)) return weft__work_task(t);
     }
     if ((picks & 1) || s->boost) {
         if (s->boost) s->boost--;

@@ -2,7 +2,8 @@
 /* The watch: what becomes of slots whose tasks do not come back.
  *
  * A task may be in a C call that blocks, or compute, for any time; the others must not notice. A task that calls the runtime often enough
- * needs no watch: its budget ends, or the slot's rounds. The watch finds the rest. It is run by the sentry (idle.c) when that wakes of its own
+ * needs no watch: its budget ends, or the slot's rounds. Nor do tasks that hand work to each other, but they may do so for ever. The watch finds the
+ * rest. It is run by the sentry (idle.c) when that wakes of its own
  * accord, so it costs no thread, and nothing at all while the runtime is idle.
  *
  * A look. A slot whose `picks` have not moved since the last look, and whose owner is outside the runtime, is stuck: blocked, if its thread sleeps
@@ -12,6 +13,7 @@
  *
  *   found      and waiting                          what happens
  *   moving     for a slice, while others wait       requested: the task steps back for them at its next call (handoff.h)
+ *   moving     what is in a queue passed over for a slice: the tasks of a chain through `next` share it      the same, and so does `next`
  *   any        a timer, a high task, a starving low one, a pinned one                  the same
  *   blocked    anything                             its slot is taken, at once
  *   computing  a timer that is late by URGENT       its slot is taken
@@ -133,6 +135,19 @@ static bool moved(weft__slot *s, const look *l) {
     return true;
 }
 
+/* Tells whether nothing was taken since the last look from a queue in which something waits: the owner
+ * has not chosen, or tasks hand work to and fro through `next`. */
+static bool passed_over(weft__slot *s) {
+    uint32_t head = weft__load(&s->head, relaxed), top = weft__load(&s->top, relaxed), bottom = weft__load(&s->bottom, relaxed);
+    bool ring = head != weft__load(&s->tail, relaxed) && head == weft__load(&s->watch_head, relaxed);
+    bool deque = (int32_t)(bottom - top) > 0 && top == weft__load(&s->watch_top, relaxed) &&
+                 bottom == weft__load(&s->watch_bottom, relaxed);
+    weft__store(&s->watch_head, head, relaxed);
+    weft__store(&s->watch_top, top, relaxed);
+    weft__store(&s->watch_bottom, bottom, relaxed);
+    return ring || deque;
+}
+
 static bool timer_due(weft__slot *s, const look *l) {
     return weft__wheel_next(&s->wheel) <= l->clock;
 }
@@ -143,7 +158,8 @@ static int64_t slice_end(weft__slot *s) {
 
 /* Sends the owner to the others at its next call, if it should go. */
 static void call_back(weft__slot *s, weft__worker *w, const look *l) {
-    bool over = l->now >= slice_end(s) && weft__others_wait(s);
+    bool turn = l->now >= weft__load(&s->watch_turn, relaxed) + weft__rt.slice;
+    bool over = (turn || l->now >= slice_end(s)) && weft__others_wait(s);
     if (over || l->urgent || timer_due(s, l) || weft__load(&w->has_inbox, relaxed)) weft__worker_request(w);
 }
 
@@ -210,6 +226,7 @@ static int find(weft__slot *s, const look *l) {
         return WEFT_FOUND_MOVING;
     }
     bool stuck = !moved(s, l);
+    if (!passed_over(s)) weft__store(&s->watch_turn, l->now, relaxed);
     if (weft__rt.slots <= CALM_SLOTS && (!worked(s, w, l) || stuck)) weft__store(&last.uneasy, l->now, relaxed);
     call_back(s, w, l);
     if (stuck)
