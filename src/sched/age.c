@@ -90,12 +90,13 @@ static weft__work newest(weft__slot *s, bool any) {
     return 0;
 }
 
-/* Starts a task by age. That costs the slot one of its grant, and a pause, if the task has work to do (A2). */
+/* Starts a task by age. If it has work to do (A2), that costs the slot one of its grant, and a pause
+ * while started tasks wait for long. */
 static weft__work by_age(weft__slot *s, uint32_t left) {
     weft__work k = left > 1 && !weft__fresh_held() ? oldest(s) : 0;
     if (!k && !started_is_old()) weft__store(&s->late, 0, relaxed); /* A3 */
     if (!k || weft__scope_cause(weft__as_fresh(k)->home)) return k;
-    s->late_rest = s->late_picks + WEFT_AGE_PAUSE;
+    s->late_rest = s->late_picks + (started_is_old() ? WEFT_AGE_PAUSE : 0);
     weft__store(&s->late, left - 1, relaxed); /* A3 */
     return k;
 }

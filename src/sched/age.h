@@ -19,8 +19,8 @@
  *
  *   every fourth   the newest fresh task if it has no siblings, so that it starts within twice its
  *                  usual time; every sixteenth, any newest task
- *   every second   the oldest fresh task if it is old; but if the last one so started was not of a
- *                  cancelled scope, only after 16 picks
+ *   every second   the oldest fresh task if it is old; but while a started task is old, and if the
+ *                  last one so started was not of a cancelled scope, only after 16 picks
  *   the others     `next`, or the ring; if both are empty, the oldest fresh task
  *
  * An opener that waits for several children does not run them inside: they would be the newest.
