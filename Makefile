@@ -50,8 +50,8 @@ clean:
 help:
 	@echo 'make               build $(BUILD)/libweft.a, libweft_pic.a, libweft.so, weft.pc and the examples'
 	@echo 'make demo          build and run examples/demo.c, then a web server under load'
-	@echo 'make test          all tests: plain, ASan+UBSan, TSan, valgrind; one total line at the end'
-	@echo 'make check-all     the whole matrix, for about an hour on two cores: compilers, sanitizers, fall-backs, musl, soak, large models, AArch64 (docs/testing.md)'
+	@echo 'make test          all tests: plain, ASan+UBSan, TSan; one total line at the end'
+	@echo 'make check-all     the whole matrix, for about an hour on two cores: valgrind, compilers, sanitizers, fall-backs, musl, soak, large models, AArch64 (docs/testing.md)'
 	@echo 'make bench         compare with the peers on this machine; ONLY=name for a single benchmark'
 	@echo 'make install       PREFIX=/usr/local, DESTDIR= for packaging'
 	@echo 'make reference     write docs/reference/README.md anew from the headers'
