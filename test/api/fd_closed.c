@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Numbers and addresses after a close: what a parked wait, the next call, the next listener find. */
+#include <sys/syscall.h>
+
 #include "api/common.h"
 
 /* ---- a wait that is parked at a number which other code has closed, and which nothing else got ---- */
@@ -30,8 +32,8 @@ static int close_under_a_wait(void *arg) {
         far = fd[0];
         weft_scope_begin(&s, NULL);
         CHECK_EQ(weft_spawn(&s, wait_at_far, NULL), 0);
-        weft_yield(); /* with one worker and no other task: it is parked now */
-        CHECK_EQ(close(far), 0);
+        weft_yield();                         /* with one worker and no other task: it is parked now */
+        CHECK_EQ(syscall(SYS_close, far), 0); /* by other code, which TSan does not see: the race is what is tested */
         CHECK_EQ(call_at_far(how), -EBADF);
         CHECK_EQ(weft_scope_end(&s), 0);
         CHECK_EQ(waited, WEFT_ECLOSED);
