@@ -75,7 +75,7 @@ static int32_t try_channel(weft_case *k, uint32_t i) {
     return r;
 }
 
-/* With all locks: what the kernel said, and whether there is something new. Who does not wait has no use for news. */
+/* With all locks: what the kernel said, and whether there is something new. A select that does not wait has no use for news. */
 static int32_t try_fd(selection *s, uint32_t i) {
     weft__fd_case *w = &s->fds[i];
     if (!s->cases[i].chan) return NONE;

@@ -7,7 +7,7 @@
 
 enum { PLACES = 8 };
 
-/* Nobody does where barriers are fences, nor where TSan checks the program. */
+/* No channel's lock does where barriers are fences, nor where TSan checks the program. */
 static bool can_lean(void) { return !weft__fences && !weft__san_tasks; }
 static bool leans(weft_chan *c) { return weft__load(&c->lock.leans, relaxed) != 0; }
 
